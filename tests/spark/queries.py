@@ -23,6 +23,7 @@ from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap
+from zkconsumer.spark.driver.source_reports import find_report
 
 T = TypeVar("T")
 
@@ -110,8 +111,7 @@ class Query:
         progress = self.handle.lastProgress
         if not progress:
             return {}
-        state = progress["sources"][0]["latestOffset"]
-        return dict(json.loads(state) if isinstance(state, str) else state or {})
+        return dict(find_report(json.loads(progress.json)["sources"][0]))
 
     def wait_for(self, condition: Callable[[], T], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
         """Wait for a condition while the query runs; raise the error of a failed query."""

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 import zkconsumer.spark
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.driver.source_reports import find_report
 
 from .queries import Query, delete_records, planned
 
@@ -448,7 +449,7 @@ def test_lag_of_running_query_is_reported(zkconsumer_cluster: Cluster, query: Qu
     assert seen.total == 0
     assert tuple(seen.latest[0])[1:] == (name, 0, 100, 100)
     assert "<td>100</td>" in seen._repr_html_()
-    reports = [json.loads(progress["sources"][0]["latestOffset"]) for progress in one.handle.recentProgress]
+    reports = [find_report(json.loads(progress.json)["sources"][0]) for progress in one.handle.recentProgress]
     assert [report["maxOffsetsBehindLatest"] for report in reports] == [80, 40, 0]
 
 

@@ -17,7 +17,6 @@ from zkconsumer.health import HealthState
 from zkconsumer.message import Endpoint
 from zkconsumer.metrics import Metrics
 from zkconsumer.spark.driver import commits, observed_query, query_listener
-from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.query_health import QueryHealth
 from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.offset import BatchOffset
@@ -27,11 +26,6 @@ from zkconsumer.spark.options.source_options import SourceOptions
 def test_batch_end_time_is_taken_from_progress() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
     assert observed_query.find_completion_time(progress) == 1_767_225_600.75
-
-
-def test_offsets_of_other_sources_are_ignored() -> None:
-    assert offset_object(7) == offset_object("7") == offset_object(None) == offset_object("[1]") == {}
-    assert offset_object('{"a": 1}') == offset_object({"a": 1}) == {"a": 1}
 
 
 def test_malformed_offset_is_reported_without_connection() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -236,7 +238,8 @@ class FinishedQuery:
 
     def __init__(self, latest: Any) -> None:
         source = {"endOffset": {"group": "g", "ranges": {"t": {"0": [0, 5]}}}, "latestOffset": latest}
-        self.recentProgress = [{"timestamp": "2026-01-01T00:00:00.500Z", "sources": [source]}]
+        self.progress = {"timestamp": "2026-01-01T00:00:00.500Z", "sources": [source]}
+        self.recentProgress = [SimpleNamespace(json=json.dumps(self.progress))]
 
 
 def test_metrics_of_two_sources_are_combined_by_kind() -> None:
@@ -269,7 +272,7 @@ def test_lag_and_metrics_show_newest_counts() -> None:
     shown = lag(one)
     assert (shown.records_lost, shown.records_skipped) == ({A: 9, B: 1}, {B: 2})
     assert "records_lost=10, records_skipped=2" in shown._repr_html_()
-    metrics = query_metrics("q", one.recentProgress[0], HealthState.HEALTHY)
+    metrics = query_metrics("q", one.progress, HealthState.HEALTHY)
     assert {name.tags: value for name, value in metrics.items() if name.name == "RecordsLost"} == {
         (("query", "q"),): 10,
         (("query", "q"), ("topic", "t"), ("partition", "0")): 9,

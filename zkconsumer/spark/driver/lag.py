@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zkconsumer.argument_checks import check_attribute
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
+from zkconsumer.spark.driver.source_reports import find_report, offset_object
 
 
 class PartitionLag(NamedTuple):
@@ -110,37 +111,25 @@ class Lag:
 def lag(query: Any) -> Lag:
     """Return the lag of a query that reads with ``format("zkconsumer")``, and its lost and skipped records."""
     check_attribute("query", query, "recentProgress", "a StreamingQuery")
-    reports = query.recentProgress
+    reports = [json.loads(progress.json) for progress in query.recentProgress]
     rows = [
         row
         for progress in reports
         for source in progress["sources"]
-        for row in _rows(
-            progress["timestamp"], offset_object(source["endOffset"]), offset_object(source["latestOffset"])
-        )
+        for row in _rows(progress["timestamp"], offset_object(source["endOffset"]), find_report(source))
     ]
     lost: Counter[TopicPartition] = Counter()
     skipped: Counter[TopicPartition] = Counter()
     for source in reports[-1]["sources"] if reports else ():
-        latest = offset_object(source["latestOffset"])
-        lost.update(latest_counts(latest, LOST))
-        skipped.update(latest_counts(latest, SKIPPED))
+        report = find_report(source)
+        lost.update(latest_counts(report, LOST))
+        skipped.update(latest_counts(report, SKIPPED))
     return Lag(tuple(rows), lost, skipped)
 
 
-def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Iterator[PartitionLag]:
+def _rows(time: str, end: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[PartitionLag]:
     for topic, partitions in sorted(end.get("ranges", {}).items()):
         for number, (_, until) in sorted(partitions.items(), key=lambda item: int(item[0])):
-            log_end = latest.get("latest", {}).get(topic, {}).get(number)
+            log_end = report.get("latest", {}).get(topic, {}).get(number)
             if log_end is not None:  # unknown in the report of a replayed batch
                 yield PartitionLag(time, topic, int(number), until, log_end)
-
-
-def offset_object(offset: Any) -> dict[str, Any]:
-    """Return an offset from a progress report as a JSON object; empty if the offset is not an object.
-
-    Some Spark releases report the object as a string. Other data sources may report no offset, or one that is not an
-    object.
-    """
-    parsed = json.loads(offset) if isinstance(offset, str) else offset
-    return dict(parsed) if isinstance(parsed, dict) else {}

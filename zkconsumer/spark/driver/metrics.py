@@ -7,8 +7,8 @@ from typing import Any
 
 from zkconsumer.health import HealthState
 from zkconsumer.metrics import Kind, Metric, MetricName, declare
-from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
+from zkconsumer.spark.driver.source_reports import find_report, offset_object
 
 
 def _declare(name: str, meaning: str, tags: str = "query") -> Metric:
@@ -22,7 +22,7 @@ _LAG = _declare("Lag", "Total lag of all partitions, in offsets.")
 _HEALTH = _declare("Health", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed.")
 _MEAN_LAG = _declare("AvgOffsetsBehindLatest", "Average lag per partition, in offsets.")
 
-#: By ``latestOffset`` key of a progress report: the metric, and the function that combines the values of several
+#: By key of a source's report: the metric, and the function that combines the values of several
 #: sources.
 _BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
     "lag": (_LAG, sum),
@@ -36,8 +36,8 @@ _BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
     "commitAgeSeconds": (_declare("CommitAgeSeconds", "Seconds since the last commit."), max),
 }
 
-#: Metrics for the ``latestOffset`` keys whose values are counts by partition. There is one metric for the query, and
-#: one for each partition with a count.
+#: Metrics for the keys of a source's report whose values are counts by partition. There is one metric for the query,
+#: and one for each partition with a count.
 _BY_PARTITION = {
     LOST: _declare("RecordsLost", "Number of offsets skipped because of deleted records.", "query, [topic, partition]"),
     SKIPPED: _declare(
@@ -70,14 +70,14 @@ def _progress_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricNam
     for source in progress["sources"]:
         if not offset_object(source.get("endOffset")).get("group"):
             continue
-        latest = offset_object(source.get("latestOffset"))
+        report = find_report(source)
         rows_per_second = float(source.get("processedRowsPerSecond") or 0)
-        bytes_per_second = rows_per_second * float(latest.get("bytesPerRecord") or 0)
+        bytes_per_second = rows_per_second * float(report.get("bytesPerRecord") or 0)
         metrics[_BYTE_RATE] = metrics.get(_BYTE_RATE, 0.0) + bytes_per_second
-        partitions += sum(map(len, latest.get("latest", {}).values()))
+        partitions += sum(map(len, report.get("latest", {}).values()))
         for key in _BY_KEY:
-            if latest.get(key) is not None:
-                values.setdefault(key, []).append(float(latest[key]))
+            if report.get(key) is not None:
+                values.setdefault(key, []).append(float(report[key]))
     for key, of_sources in values.items():
         metric, combine = _BY_KEY[key]
         metrics[metric] = float(combine(of_sources))
@@ -90,13 +90,13 @@ def _progress_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricNam
 def _metrics_by_partition(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
     metrics: dict[MetricName, float] = {}
     for source in progress["sources"]:
-        latest = offset_object(source.get("latestOffset"))
+        report = find_report(source)
         for key, metric in _BY_PARTITION.items():
-            if key not in latest:
+            if key not in report:
                 continue
             of_query = metric.named(query=query)
             metrics.setdefault(of_query, 0.0)
-            for (topic, partition), count in latest_counts(latest, key).items():
+            for (topic, partition), count in latest_counts(report, key).items():
                 metrics[of_query] += count
                 of_partition = metric.named(query=query, topic=topic, partition=partition)
                 metrics[of_partition] = metrics.get(of_partition, 0.0) + count

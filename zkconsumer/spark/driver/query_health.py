@@ -10,7 +10,7 @@ from typing import Any
 from zkconsumer.health import HealthReason, HealthState, ProgressWatch
 from zkconsumer.spark.driver.activity import QueryActivity, describe_running_tasks, read_status
 from zkconsumer.spark.driver.failures import describe_failure
-from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.driver.source_reports import find_report
 
 #: Expected interval between two attempts to commit a finished batch, in seconds.
 _COMMIT_INTERVAL_S = 10.0
@@ -78,7 +78,7 @@ class QueryHealth:
     def add_progress(self, progress: Mapping[str, Any]) -> None:
         """Record a finished batch, given its progress report."""
         self._last_batch = progress["batchId"]
-        states = (offset_object(source.get("latestOffset")) for source in progress["sources"])
+        states = (find_report(source) for source in progress["sources"])
         self._states = {state["consumer"]: state for state in states if "consumer" in state}
         self._update_reported()
 
@@ -87,8 +87,8 @@ class QueryHealth:
 
         Args:
             consumer_id: consumer id of the planning process.
-            state: its group and current state, as in ``latestOffset`` of progress reports, and as ``delayed`` whether
-                a limit such as ``minOffsetsPerTrigger`` delays the unread records.
+            state: its group and current state, as in its reports about batches, and as ``delayed`` whether a limit such
+                as ``minOffsetsPerTrigger`` delays the unread records.
         """
         if consumer_id in self._states or (not self._states and state["group"] in self._groups):
             self._states[consumer_id] = state

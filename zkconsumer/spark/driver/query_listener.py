@@ -29,7 +29,6 @@ from zkconsumer.message import Endpoint
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.spark.driver import sink_metrics, skipped
 from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
-from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.metrics import query_metrics
 from zkconsumer.spark.driver.observed_query import (
     ObservedQuery,
@@ -38,6 +37,7 @@ from zkconsumer.spark.driver.observed_query import (
     read_sources,
 )
 from zkconsumer.spark.driver.query_health import FailedQueries, QueryHealth
+from zkconsumer.spark.driver.source_reports import find_report, offset_object
 from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.threads import OwnedThread
@@ -306,7 +306,7 @@ class QueryListener(StreamingQueryListener):
             end = offset_object(source.get("endOffset"))
             if not end.get("group"):
                 continue
-            if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
+            if consumer_id := find_report(source).get("consumer"):
                 query.uncommitted.consumer_ids[consumer_id] = number
             options = find_options(query.sources, end)
             if options is not None and options.commits:

@@ -12,7 +12,7 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 
-#: Keys in ``latestOffset`` of progress reports, and in messages from planning processes.
+#: Keys in the reports of sources, and in messages from planning processes.
 LOST, SKIPPED = "recordsLost", "recordsSkipped"
 
 #: Maximum number of planning processes whose last message is kept.
@@ -32,10 +32,10 @@ def update(consumer_id: str, message: Mapping[str, Any]) -> None:
 
 
 def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, int]:
-    """Return a source's counts by partition: the higher of the counts in its progress report and its last message.
+    """Return a source's counts by partition: the higher of the counts in its report and its last message.
 
     Args:
-        report: the source's ``latestOffset`` in a progress report.
+        report: the source's report about a batch; see ``find_report``.
         key: ``LOST`` or ``SKIPPED``.
     """
     with _lock:

@@ -13,8 +13,8 @@ from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver import sink_metrics
-from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.query_health import ReportedReasons
+from zkconsumer.spark.driver.source_reports import find_report, offset_object
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, OFFSETS_COLUMN
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
@@ -172,5 +172,5 @@ def _find_behind(report: Mapping[str, Any]) -> int:
 
 def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the last reported state of the record source, which contains its lag and health."""
-    found = (offset_object(source.get("latestOffset")) for source in report.get("sources", ()))
+    found = (find_report(source) for source in report.get("sources", ()))
     return next((one for one in found if "lag" in one), {})
