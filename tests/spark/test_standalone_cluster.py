@@ -21,8 +21,8 @@ from helpers.producing import produce
 from helpers.waiting import wait_for
 
 from . import lines
+from .queries import runs_topology
 from .standalone_cluster import StandaloneCluster, running
-from .streams_output import Output
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
@@ -121,9 +121,12 @@ def test_standalone_cluster_reads_with_packed_packages(
         assert driver.wait(60) == 0, spark.log("driver")[-4000:]
 
 
+@runs_topology
 def test_topology_runs_with_packed_packages(
     zkconsumer_cluster: Cluster, topic: Callable[..., str], group: str, folder: Path
 ) -> None:
+    from .streams_output import Output
+
     source, sink, archive = topic(partitions=2), topic(partitions=1), folder / "packages.tar.gz"
     include = ["--include", "confluent-kafka", "--include", "protobuf"]
     subprocess.run([sys.executable, "-m", "zkconsumer", "pack-for-spark", str(archive), *include], check=True)

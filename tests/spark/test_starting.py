@@ -84,12 +84,12 @@ def test_time_after_last_record_is_end_or_error(
 
 @pytest.mark.slow
 def test_new_partition_is_read_from_beginning_despite_latest(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     one = query(name, startingOffsets="latest", auto_offset_reset="largest")
-    one.wait_for(lambda: one.state.get("owned") == 1, 60)
+    one.wait_for(lambda: stored(zk, group, name) == {0: "10"}, 60, what="the start is committed")
     produce(admin, name, 0, numbers(10, 15))
     one.wait_for_records(5)
     one.handle.processAllAvailable()  # now the batch is in the commit log
@@ -230,8 +230,8 @@ def test_max_offsets_per_trigger_is_shared_fairly(zkconsumer_cluster: Cluster, q
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
     produce(admin, name, 1, numbers(0, 250))
-    one = query(name, trigger=NOW, maxOffsetsPerTrigger=100)
-    one.finish()
+    one = query(name, maxOffsetsPerTrigger=100)
+    one.wait_for_records(260)
     assert planned(one.checkpoint) == {
         0: {(name, 0): (0, 10), (name, 1): (0, 90)},
         1: {(name, 1): (90, 190)},
@@ -250,10 +250,13 @@ def test_largest_limit_takes_everything(zkconsumer_cluster: Cluster, query: Quer
 
 
 @pytest.mark.slow
-def test_min_offsets_waits_for_max_trigger_delay(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+def test_min_offsets_waits_for_max_trigger_delay(
+    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     one = query(name, minOffsetsPerTrigger=20, maxTriggerDelay="1h")
-    one.wait_for(lambda: one.state.get("owned") == 1, 60)
+    one.wait_for(lambda: stored(zk, group, name) == {0: "0"}, 60, what="the start is committed")
+    one.wait_for((one.checkpoint / "commits" / "0").exists, what="an empty batch, which is not delayed")
     produce(admin, name, 0, numbers(0, 19))
     time.sleep(1)
     assert one.count == 0
@@ -331,8 +334,8 @@ def test_byte_limit_is_kept_within_factor_two(zkconsumer_cluster: Cluster, query
     for _ in range(10):
         admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 500, codec="lz4"))
         admin.produce(TopicPartition(name, 1), batch([b"y" * 10_000] * 5))
-    one = query(name, trigger=NOW, maxBytesPerTrigger=100_000)
-    one.finish()
+    one = query(name, maxBytesPerTrigger=100_000)
+    one.wait_for_records(5_050)
     sizes = [sum(len(value) for value in batch.column("value")) for batch in one.batches]
     assert sum(sizes) == 1_000_000
     assert all(50_000 <= size <= 200_000 for size in sizes[:-1]), sizes
@@ -344,9 +347,8 @@ def test_byte_rate_is_kept(zkconsumer_cluster: Cluster, query: Queries, topic: T
     for _ in range(10):
         admin.produce(TopicPartition(name, 0), batch([b"x" * 100] * 100))
     started = time.monotonic()
-    one = query(name, trigger=NOW, maxBytesPerSecond=25_000)
-    one.finish()
-    assert one.count == 1000
+    one = query(name, maxBytesPerSecond=25_000)
+    one.wait_for_records(1000)
     assert time.monotonic() - started >= 3 * 0.9, "100 kB at the limit, of which the first second is read at once"
 
 
@@ -442,8 +444,8 @@ def test_lag_of_running_query_is_reported(zkconsumer_cluster: Cluster, query: Qu
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
     produce(admin, name, 1, numbers(0, 20))
-    one = query(name, trigger=NOW, maxOffsetsPerTrigger=40)
-    one.finish()
+    one = query(name, maxOffsetsPerTrigger=40)
+    one.wait_for(lambda: len(one.handle.recentProgress) == 3, what="the reports of three batches")
     seen = zkconsumer.spark.lag(one.handle)
     assert list(seen.by_time.values()) == [80, 40, 0]
     assert seen.total == 0

@@ -62,7 +62,7 @@ LINE = {name: number for number, names in enumerate(ORDER) for name in names}
 
 #: The same for the parts of ``spark``, which run in different processes.
 SPARK_ORDER = [
-    ["offset", "data_loss", "keyed_server", "driver_link", "query_context"],
+    ["compat", "offset", "data_loss", "keyed_server", "driver_link", "query_context"],
     ["executor"],
     ["options"],
     ["planning"],

@@ -29,7 +29,7 @@ from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
-from zkconsumer.spark.planning.batch_planner import BatchPlanner, PlanAgain
+from zkconsumer.spark.planning.batch_planner import BatchPlanner, PlanAgain, TriggerKind
 from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.spark.planning.process import PlanningProcess
@@ -195,7 +195,7 @@ def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkey
         return {A: 10}
 
     monkeypatch.setattr(AvailableOffsets, "find", find)
-    assert alone._batches.plan(batch(p0=(0, 0)), None, is_last=True) == PlanAgain()
+    assert alone._batches.plan(batch(p0=(0, 0)), None, TriggerKind.ONCE) == PlanAgain()
     assert alone.member.tracker.states() == {}
 
 

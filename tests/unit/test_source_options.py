@@ -34,7 +34,7 @@ def test_defaults_match_documentation() -> None:
     assert options.commits
     assert options.fails_on_data_loss
     assert not options.keeps_unsubscribed
-    assert options.limits == Limits(10_000_000, None, 0, 900.0, None, None, None)
+    assert options.limits == Limits(10_000_000, False, None, 0, 900.0, None, None, None)
     assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert options.min_partitions is None
     assert options.max_records_per_partition is None

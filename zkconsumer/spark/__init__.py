@@ -76,9 +76,13 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyspark":
+        package, _, module = (error.name or "").partition(".")
+        if package != "pyspark":
             raise
-        message = f"{__name__}.{name} requires pyspark, which is not installed; run {install_command('pyspark')}"
+        required = (
+            "Spark 4.0 or later, but an older pyspark is installed" if module else "pyspark, which is not installed"
+        )
+        message = f"{__name__}.{name} requires {required}; run {install_command('pyspark')}"
         raise ModuleNotFoundError(message, name=error.name) from None
     globals()[name] = value
     return value

@@ -2,9 +2,10 @@
 
 The driver listener reports the number of executor cores and the finished batches. Without these reports, the planning
 process would detect a finished batch only at the next trigger. The planning process reports which of these batches it
-committed, how many records were skipped, the current brokers, and its state while there is nothing to read. A sink
-reports its metrics when it commits a batch. Messages are JSON objects, one per line. Without the connection, for
-example with Spark Connect, the planning process works, but commits later.
+committed, how many records were skipped, the current brokers, its state while there is nothing to read, and with Spark
+4.0 and 4.1 its state when a batch was planned. A sink reports its metrics when it commits a batch. Messages are JSON
+objects, one per line. Without the connection, for example with Spark Connect, the planning process works, but commits
+later.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 
 from zkconsumer.argument_checks import check_attribute
 from zkconsumer.log import get_logger
+from zkconsumer.spark.compat import CHECKPOINT_PACKAGE, LATEST_TESTED, VERSION
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.source import ZkConsumerDataSource
 
@@ -27,6 +28,7 @@ def register(spark: Any) -> QueryListener | None:
         ConfigurationError: ``spark`` is not a SparkSession.
     """
     check_attribute("spark", spark, "readStream", "a SparkSession")
+    _check_version(VERSION)
     if not hasattr(spark, "_jsparkSession"):
         spark.dataSource.register(ZkConsumerDataSource)
         return None
@@ -56,6 +58,17 @@ def _listener_of(spark: Any) -> QueryListener:
     return listener
 
 
+def _check_version(version: tuple[int, ...]) -> None:
+    """Log a warning if Spark is later than the latest version with which this release was tested."""
+    if version > LATEST_TESTED:
+        installed, tested = (".".join(map(str, one)) for one in (version, LATEST_TESTED))
+        get_logger("zkconsumer.spark").warning(
+            "spark_version_not_tested",
+            reason=f"Spark {installed} is installed; this release was tested with versions up to {tested}",
+            remedy="check whether a later release of zkconsumer was tested with this version",
+        )
+
+
 def _check_worker_python(executable: str) -> None:
     """Log a warning if Spark's workers use a different Python than the driver: it may not have zkconsumer."""
     found = shutil.which(executable)
@@ -83,6 +96,6 @@ def recommended_conf() -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            f"{CHECKPOINT_PACKAGE}.FileSystemBasedCheckpointFileManager"
         ),
     }

@@ -11,7 +11,8 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
 from zkconsumer.spark.query_context import QueryContext
-from zkconsumer.spark.readers.admission_control import AdmissionControlReader
+from zkconsumer.spark.readers.factory import create_reader
+from zkconsumer.spark.readers.stream_reader import StreamReader
 
 if TYPE_CHECKING:  # five kinds of processes import this module; few of them need these modules
     from zkconsumer.spark.batch import ZkConsumerBatchReader
@@ -74,7 +75,7 @@ class ZkConsumerDataSource(DataSource):
 
     streamWriter = writer
 
-    def streamReader(self, schema: StructType) -> AdmissionControlReader:
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a streaming query."""
         self._check_schema()
         context = QueryContext(
@@ -85,7 +86,7 @@ class ZkConsumerDataSource(DataSource):
             link=self.link,
             has_an_end=bool(self._has_an_end),
         )
-        return AdmissionControlReader(context)
+        return create_reader(context)
 
     def _check_schema(self) -> None:
         """Raise an error if the user set a schema. Spark then does not call ``schema``.

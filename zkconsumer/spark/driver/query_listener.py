@@ -37,7 +37,7 @@ from zkconsumer.spark.driver.observed_query import (
     read_sources,
 )
 from zkconsumer.spark.driver.query_health import FailedQueries, QueryHealth
-from zkconsumer.spark.driver.source_reports import find_report, offset_object
+from zkconsumer.spark.driver.source_reports import add_report, find_report, offset_object
 from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.threads import OwnedThread
@@ -329,6 +329,8 @@ class QueryListener(StreamingQueryListener):
             self._events.put((_COMMITTED, (consumer_id, message["committed"])))
         elif "idle" in message:
             self._events.put((_PLANNED_NOTHING, (consumer_id, message["idle"])))
+        elif "report" in message:
+            add_report(message["batch"], message["report"])
         elif "sink" in message:
             sink_metrics.add(message["sink"])
         elif "brokers" in message:

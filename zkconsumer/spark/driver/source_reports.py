@@ -1,10 +1,34 @@
-"""What a source reported about a batch: its consumer id, the log end offsets, the lag and the health."""
+"""What a source reported about a batch: its consumer id, the log end offsets, the lag and the health.
+
+With Spark 4.2 and later, the progress report of a batch contains this report as ``latestOffset``. Earlier versions
+repeat the end offset of the batch there, and the planning process sends the report to the driver listener.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+
+#: Maximum number of batches whose reports are kept. ``recentProgress`` contains the reports of 100 batches by default.
+_MAX_BATCHES = 1000
+
+_lock = threading.Lock()
+_reports: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by end offset of the batch
+
+
+def add_report(end: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    """Store the report about a batch that a planning process sent.
+
+    Args:
+        end: offset of the batch.
+    """
+    with _lock:
+        _reports[_to_key(end)] = report
+        while len(_reports) > _MAX_BATCHES:
+            _reports.popitem(last=False)
 
 
 def find_report(source: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -13,7 +37,11 @@ def find_report(source: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         source: entry of the source in the progress report of the batch.
     """
-    return offset_object(source.get("latestOffset"))
+    latest = offset_object(source.get("latestOffset"))
+    if "ranges" not in latest:
+        return latest
+    with _lock:
+        return _reports.get(_to_key(latest), {})
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
@@ -24,3 +52,7 @@ def offset_object(offset: Any) -> dict[str, Any]:
     """
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return dict(parsed) if isinstance(parsed, dict) else {}
+
+
+def _to_key(end: Mapping[str, Any]) -> str:
+    return json.dumps(end, sort_keys=True)

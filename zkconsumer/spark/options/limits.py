@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Limits:
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
+        sets_max_offsets: whether the user set ``maxOffsetsPerTrigger``.
         partition_offsets: ``maxOffsetsPerPartition``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
         max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets`` offsets.
@@ -28,6 +30,7 @@ class Limits:
     """
 
     max_offsets: int
+    sets_max_offsets: bool
     partition_offsets: int | None
     min_offsets: int
     max_delay_s: float
@@ -39,6 +42,16 @@ class Limits:
     def counts_bytes(self) -> bool:
         """Whether a byte limit is set, so that record sizes must be sampled."""
         return any(limit is not None for limit in (self.max_bytes, self.partition_bytes, self.bytes_per_second))
+
+    @property
+    def only_batch_max_offsets(self) -> int | None:
+        """Maximum number of offsets in a batch that may be the only one of a query; None for no limit.
+
+        Only limits that the user set apply to such a batch.
+        """
+        if self.sets_max_offsets:
+            return self.max_offsets
+        return OFFSET_MAX if self.counts_bytes or self.partition_offsets is not None else None
 
     @classmethod
     def parse(cls, reader: OptionReader) -> Limits:
@@ -55,6 +68,7 @@ class Limits:
             )
         return cls(
             max_offsets=max_offsets,
+            sets_max_offsets=reader.given("maxOffsetsPerTrigger"),
             partition_offsets=reader["maxOffsetsPerPartition"],
             min_offsets=min_offsets,
             max_delay_s=reader["maxTriggerDelay"],

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.compat import to_utc_arrow_schema
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.row_schema import CORRUPT_FIELD, RowSchema
 from zkconsumer.spark.options.group_use import GroupUse
@@ -167,7 +168,7 @@ class SourceOptions:
         if schema is None:
             return RowSchema.from_columns(self.columns)
         name, options = self.decoder or (None, {})
-        return RowSchema(to_arrow_schema(schema, timezone="UTC"), name, options, self.corrupt_record_policy)
+        return RowSchema(to_utc_arrow_schema(schema), name, options, self.corrupt_record_policy)
 
     @property
     def passes_ranges(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from zkconsumer.errors import ZooKeeperUnavailableError
@@ -45,6 +46,17 @@ class PlanAgain:
     """No batch yet: a limit delays the records, partitions were revoked, or it is unknown whether there are records."""
 
 
+class TriggerKind(Enum):
+    """What is known about the trigger of a query when a batch is planned."""
+
+    #: Further batches follow, so a batch need not contain all unread offsets.
+    REPEATED = auto()
+    #: The batch is the only one (Trigger.Once), so it must contain all unread offsets.
+    ONCE = auto()
+    #: The batch may be the only one. It waits for all partitions, and the limits that the user set apply.
+    UNKNOWN = auto()
+
+
 class BatchPlanner:
     """Plans batches for the partitions that the query owns. Used by Spark's thread."""
 
@@ -78,19 +90,18 @@ class BatchPlanner:
         return self._topics.start_batch(batch)
 
     def plan(
-        self, start: Mapping[str, Any], max_offsets: int | None, *, is_last: bool
+        self, start: Mapping[str, Any], max_offsets: int | None, trigger: TriggerKind
     ) -> Batch | NothingToRead | PlanAgain:
         """Plan the batch after ``start``.
 
         Args:
             max_offsets: maximum number of offsets in the batch; None for no limit.
-            is_last: whether the query runs only this batch (Trigger.Once), which must then contain all unread offsets.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
             ZkConsumerError: planning failed, for example because ZooKeeper or the brokers did not respond.
         """
-        is_ending = self._ends.has_target or is_last
+        is_ending = self._ends.has_target or trigger is not TriggerKind.REPEATED
         self._topics.check()
         if is_ending and self._topics.is_uncertain:
             return PlanAgain()
@@ -101,13 +112,16 @@ class BatchPlanner:
         if self._ends.detect_decrease(positions, ends) and is_ending:
             self._ends.reset_target()
             return PlanAgain()
-        available = self._shares.find_available(positions, ends, aligns=not is_last, closed=self._ends.has_target)
+        aligns = trigger is not TriggerKind.ONCE
+        available = self._shares.find_available(positions, ends, aligns=aligns, closed=self._ends.has_target)
         shares = self._shares.divide(available, positions, ends, max_offsets, at_once=is_ending)
         self._ends.is_idle = not shares
-        if not shares:  # maxBytesPerSecond may allow a batch later
-            if self._ends.has_target and any(available.values()):
+        if not shares:
+            is_delayed = any(ends.get(p, at) > at for p, at in positions.items())
+            # maxBytesPerSecond may allow a batch later. maxAlignmentLag allows one when the other partitions are idle.
+            if (self._ends.has_target and any(available.values())) or (trigger is TriggerKind.UNKNOWN and is_delayed):
                 return PlanAgain()
-            return NothingToRead(is_delayed=any(ends.get(p, at) > at for p, at in positions.items()))
+            return NothingToRead(is_delayed)
         ranges = {p: (at, at + shares.get(p, 0)) for p, at in positions.items()}
         end = self._offsets.create(start, ranges, ends)
         return PlanAgain() if end is None else Batch(end)

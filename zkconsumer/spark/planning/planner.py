@@ -27,7 +27,7 @@ from zkconsumer.health import Problem
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import polling
 from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset
-from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, NothingToRead, PlanAgain
+from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, NothingToRead, PlanAgain, TriggerKind
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S
 from zkconsumer.spark.planning.planner_commits import PlannerCommits
 from zkconsumer.spark.planning.planner_reports import PlannerReports
@@ -139,12 +139,17 @@ class Planner:
         owned = self.member.tracker.states().keys()
         return not self._commits.is_pending and from_offset(offset).keys() <= owned
 
-    def plan(self, start: dict[str, Any], max_offsets: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
+    def plan(
+        self,
+        start: dict[str, Any],
+        max_offsets: int | None = None,
+        trigger: TriggerKind = TriggerKind.REPEATED,
+    ) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` if no batch can be planned now.
 
         Args:
             max_offsets: maximum number of offsets in the batch; None for no limit.
-            is_last: whether the query runs only this batch (Trigger.Once), so that it does not wait for more records.
+            trigger: what is known about the query's trigger.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
@@ -157,7 +162,7 @@ class Planner:
             self.is_delayed = False
             planned: Batch | NothingToRead | PlanAgain
             try:
-                planned = self._batches.plan(start, max_offsets, is_last=is_last)
+                planned = self._batches.plan(start, max_offsets, trigger)
             except (RetriableError, OwnershipLostError) as error:
                 self._record_failure(error)
                 planned = PlanAgain()
@@ -169,7 +174,7 @@ class Planner:
                 case NothingToRead(is_delayed):
                     self.is_delayed = is_delayed
                     return start
-            if not (self._batches.is_bounded or is_last):
+            if trigger is TriggerKind.REPEATED and not self._batches.is_bounded:
                 self.member.stopping.wait(IDLE_INTERVAL_S)
                 return start
             self.member.wait(IDLE_INTERVAL_S)  # returning ``start`` would end the query

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zkconsumer.spark.offset import BatchOffset, group_by_topic
+from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.early_join import EarlyJoin
@@ -20,9 +20,10 @@ if TYPE_CHECKING:  # the process imports them while it joins the group
     from zkconsumer.spark.driver_link import DriverLink
     from zkconsumer.spark.executor.fetch_task import FetchTask
     from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange
+    from zkconsumer.spark.planning.batch_planner import TriggerKind
     from zkconsumer.spark.planning.planner import Planner
 
-#: Minimum seconds between two reports that there is nothing to read.
+#: Minimum seconds between two reports while no batch is planned.
 _IDLE_REPORT_INTERVAL_S = 1.0
 
 
@@ -41,6 +42,8 @@ class PlanningProcess:
         self._reports: ReportListener | None = None
         self._link: DriverLink | None = None
         self._idle_reported_at = -_IDLE_REPORT_INTERVAL_S
+        self._reported: Mapping[str, Any] = INITIAL  # end offset of the batch in the last report
+        self._reported_at = -_IDLE_REPORT_INTERVAL_S
 
     @property
     def limits(self) -> Limits:
@@ -56,7 +59,7 @@ class PlanningProcess:
         """Stop the query at the log end offsets that the next call to ``plan`` finds."""
         self._is_bounded = True
 
-    def plan(self, start: dict[str, Any], max_offsets: int | None, *, is_last: bool) -> dict[str, Any]:
+    def plan(self, start: dict[str, Any], max_offsets: int | None, trigger: TriggerKind) -> dict[str, Any]:
         """Record that the batch that ends at ``start`` has finished, and plan the next one; see ``Planner.plan``.
 
         Returns:
@@ -66,7 +69,7 @@ class PlanningProcess:
         planner.finish_batch(start)
         if self._reports is not None and self._reports.has_ended:
             return BatchOffset.from_json(start).end_of_stream().to_json()
-        end = planner.plan(start, max_offsets, is_last=is_last)
+        end = planner.plan(start, max_offsets, trigger)
         if end is start:
             self._report_idle(planner)
         return end
@@ -97,6 +100,20 @@ class PlanningProcess:
             can_end=self._context.has_an_end,
         )
         return add_planned_ranges(list(found), ranges, offset)
+
+    def report_batch(self, end: Mapping[str, Any]) -> None:
+        """Send ``latest`` to the driver, for versions of Spark whose progress reports do not contain it.
+
+        Until the next batch is planned, the report is repeated in calls that are at least a second apart.
+
+        Args:
+            end: offset of the batch that was planned last.
+        """
+        now = time.monotonic()
+        is_new = end != self._reported
+        if self._link is not None and (is_new or now >= self._reported_at + _IDLE_REPORT_INTERVAL_S):
+            self._reported, self._reported_at = end, now
+            self._link.send(batch=end, report=self.latest())
 
     def finish(self, end: Mapping[str, Any]) -> None:
         """Record that a batch has finished. Usually ``plan`` has already done so."""

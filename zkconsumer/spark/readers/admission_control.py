@@ -33,9 +33,11 @@ class AdmissionControlReader(StreamReader, SupportsTriggerAvailableNow):
         if start.get("ended"):
             self.stop()
             return start
+        from zkconsumer.spark.planning.batch_planner import TriggerKind
+
         if isinstance(limit, ReadMaxRows):
-            return self._joined_process().plan(start, limit.max_rows, is_last=False)
-        return self._joined_process().plan(start, None, is_last=True)  # Trigger.Once ignores the limits
+            return self._joined_process().plan(start, limit.max_rows, TriggerKind.REPEATED)
+        return self._joined_process().plan(start, None, TriggerKind.ONCE)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end offsets, the lag and the member's state for progress events; None before the first batch."""

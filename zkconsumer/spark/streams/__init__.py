@@ -2,3 +2,13 @@
 
 Workers import neither ``app`` nor ``query``.
 """
+
+import pyspark
+
+from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL
+
+if not HAS_ADMISSION_CONTROL:
+    raise ImportError(
+        "StreamsApp requires Spark 4.2 or later, whose sources can define read limits in Python, but pyspark "
+        f"{pyspark.__version__} is installed; use the DataFrame API, or install pyspark 4.2 or later"
+    )
