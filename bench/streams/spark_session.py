@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 import zkconsumer.spark
-from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
+from zkconsumer.devcluster.jars import resolve_sparks_source
 from zkconsumer.devcluster.java import java_home
+from zkconsumer.spark.compat import VERSION
 
 #: JVM options recommended for applications that only run topologies: Spark's JVM mostly copies bytes, so the
 #: optimizations of the C2 compiler are not worth their CPU time.
@@ -23,7 +24,7 @@ def create_session(folder: str) -> Any:
 
     settings = {
         **zkconsumer.spark.recommended_conf(),
-        "spark.jars": ",".join(str(jar) for name in SPARKS_OWN for jar in resolve(name, transitive=False)),
+        "spark.jars": ",".join(map(str, resolve_sparks_source(VERSION))),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} {_JAVA_OPTIONS}",
         "spark.driver.host": "127.0.0.1",

@@ -12,6 +12,12 @@ DATA = Path(__file__).parent.parent / "spark" / "data"
 #: All versions whose data is stored. Data is never removed from this list.
 VERSIONS: tuple[str, ...] = ("0.1.0",)
 
+#: Checkpoints of queries that the same versions wrote with other versions of Spark.
+QUERY_VERSIONS = (*VERSIONS, "0.1.0-spark-4.0.5", "0.1.0-spark-4.1.4", "0.1.0-spark-4.2.1")
+
+#: Checkpoints of a ``StreamsApp``, including those with other versions of Spark.
+APPLICATION_VERSIONS = (*VERSIONS, "0.1.0-spark-4.2.1")
+
 
 def find_data(version: str) -> Path:
     """Return the directory with the data of a version."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import zkconsumer.spark
-from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
+from zkconsumer.devcluster.jars import resolve_sparks_source
 from zkconsumer.devcluster.java import java_home
+from zkconsumer.spark.compat import VERSION
 
 
 def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] | None = None) -> Any:
@@ -27,7 +28,7 @@ def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] 
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData -XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
-        "spark.jars": ",".join(str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)),
+        "spark.jars": ",".join(map(str, resolve_sparks_source(VERSION))),
         "spark.local.dir": str(folder),
         "spark.log.level": "ERROR",
         # Batches of a few records take less time to interpret than to compile.

@@ -16,16 +16,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
 from helpers.aliases import Cluster
-from helpers.old_versions import VERSIONS, find_data, import_topology
+from helpers.old_versions import APPLICATION_VERSIONS, QUERY_VERSIONS, VERSIONS, find_data, import_topology
+from helpers.pickled_names import PICKLED
 from helpers.waiting import wait_for, wait_until_equal
 from helpers.znodes import set_offsets, stored
 from kazoo.client import KazooClient
-from unit.test_public_names import PICKLED
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.config.properties import PROPERTIES
@@ -36,9 +36,11 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import TopologyTestDriver
 
 from .data.jobs import Job, find_topic_id, produce
-from .queries import Query, Spans, check_union, planned
+from .queries import Query, Spans, check_union, planned, runs_topology
 from .stored_contexts import change_strings, pickles
-from .streams_output import Output
+
+if TYPE_CHECKING:
+    from .streams_output import Output
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -140,7 +142,12 @@ def _with_old_parts(before: str, now: str) -> str:
 Restore = Callable[[Old], dict[str, str]]
 
 
-@pytest.fixture(params=[*VERSIONS[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in VERSIONS[1:])])
+def versions(first: str, *others: str) -> list[Any]:
+    """Return the parameters of ``old``. The tests of all but the first are slow."""
+    return [first, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+@pytest.fixture(params=versions(*VERSIONS))
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
     """Copy a checkpoint: ``old("structured")``."""
     return lambda kind: Old(request.param, kind, tmp_path)
@@ -194,6 +201,7 @@ def same_python(old: Callable[[str], Old]) -> Callable[[str], Old]:
 # ---- queries ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("old", versions(*QUERY_VERSIONS), indirect=True)
 def test_old_query_replays_its_interrupted_batch(
     restore: Restore, query: Queries, old: Callable[[str], Old], zk: KazooClient
 ) -> None:
@@ -215,6 +223,7 @@ def test_old_query_replays_its_interrupted_batch(
     )
 
 
+@pytest.mark.parametrize("old", versions(*QUERY_VERSIONS), indirect=True)
 def test_old_query_detects_a_recreated_topic(restore: Restore, query: Queries, old: Callable[[str], Old]) -> None:
     before = old("structured")
     if not all(restore(before).values()):
@@ -230,7 +239,9 @@ def test_old_query_detects_a_recreated_topic(restore: Restore, query: Queries, o
 # ---- applications ------------------------------------------------------------------------------------------
 
 
+@runs_topology
 @pytest.mark.slow
+@pytest.mark.parametrize("old", APPLICATION_VERSIONS, indirect=True)
 def test_old_application_replays_its_interrupted_batch(
     restore: Restore, old: Callable[[str], Old], zkconsumer_cluster: Cluster, output_of: Callable[[str], Output]
 ) -> None:

@@ -10,7 +10,14 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers.old_versions import DATA, VERSIONS, find_data, import_topology
+from helpers.old_versions import (
+    APPLICATION_VERSIONS,
+    DATA,
+    QUERY_VERSIONS,
+    VERSIONS,
+    find_data,
+    import_topology,
+)
 
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.checkpoint_directory import FILE
@@ -49,4 +56,5 @@ def test_old_application_file_is_continued(version: str) -> None:
 
 
 def test_all_old_data_is_tested() -> None:
-    assert sorted(DATA.glob("checkpoints-*")) == sorted(map(find_data, VERSIONS))
+    tested = {*VERSIONS, *QUERY_VERSIONS, *APPLICATION_VERSIONS}
+    assert sorted(DATA.glob("checkpoints-*")) == sorted(map(find_data, tested))

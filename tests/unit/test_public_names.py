@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.pickled_names import PICKLED
 
 from zkconsumer.log import KAZOO
 from zkconsumer.spark.streams.output import SEQUENCE_HEADER, TIMESTAMP_HEADER
@@ -295,50 +296,6 @@ RUN = {
 ENTRY_POINTS = {
     "console_scripts": {"zkconsumer": "zkconsumer.__main__:run"},
     "pytest11": {"zkconsumer": "zkconsumer.devcluster.fixtures"},
-}
-
-#: Names by module in the checkpoint of a ``StreamingContext`` with streams of ``KafkaUtils``. Objects and functions are
-#: pickled by the path of their module. The nested functions that plan and read a batch are pickled as byte code, which
-#: calls the functions and methods in this table with the arguments they had when the checkpoint was written.
-PICKLED = {
-    "zkconsumer.config.consumer_config": [
-        "ConsumerConfig",
-    ],
-    "zkconsumer.message": [
-        "TopicPartition",
-    ],
-    "zkconsumer.spark.dstreams.batches": [
-        "ignore",
-        "record_batch",
-    ],
-    "zkconsumer.spark.dstreams.follower": [
-        "follow",
-    ],
-    "zkconsumer.spark.dstreams.kafka_utils": [
-        "_kafka_rdd",
-        "_rdd",
-    ],
-    "zkconsumer.spark.dstreams.ledger": [
-        "Ledger",
-    ],
-    "zkconsumer.spark.dstreams.records": [
-        "fetch",
-    ],
-    "zkconsumer.spark.dstreams.sources": [
-        "DirectSource",
-        "DirectSource.ranges_at",
-        "DirectSource.tasks",
-        "GroupSource",
-        "GroupSource.ranges_at",
-        "GroupSource.tasks",
-    ],
-    "zkconsumer.spark.dstreams.values": [
-        "KafkaMessageAndMetadata",
-        "KafkaMessageAndMetadata._set_key_decoder",
-        "KafkaMessageAndMetadata._set_value_decoder",
-        "OffsetRange",
-        "utf8_decoder",
-    ],
 }
 
 #: Public names that need no entry on the page of the API, because other programs than applications use them.

@@ -28,9 +28,16 @@ from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.optional_packages import install_command
 
-#: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without dependencies.
-SPARKS_OWN = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+#: Spark's Kafka source for each minor version of Spark: the newest release for which jars were found. It is used for
+#: comparisons in tests and benchmarks. Later versions use that of Spark 4.2.
+_SPARKS_SOURCES = {
+    (4, 0): "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.2",
+    (4, 1): "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+    (4, 2): "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+}
+
+#: Jars that Spark's Kafka source requires.
+_OF_SPARKS_SOURCES = (
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
@@ -100,8 +107,19 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 def resolve_pinned() -> None:
     """Download all pinned jars that are not cached yet, several coordinates at a time."""
     largest_first = sorted(pins().items(), key=lambda pin: -len(pin[1]))
+    alone = {*_SPARKS_SOURCES.values(), *_OF_SPARKS_SOURCES}
     with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
-        list(pool.map(lambda pin: resolve(pin[0], transitive=pin[0] not in SPARKS_OWN), largest_first))
+        list(pool.map(lambda pin: resolve(pin[0], transitive=pin[0] not in alone), largest_first))
+
+
+def resolve_sparks_source(spark: Sequence[int]) -> list[Path]:
+    """Return the jars of Spark's Kafka source.
+
+    Args:
+        spark: major and minor version of Spark.
+    """
+    source = _SPARKS_SOURCES.get((spark[0], spark[1]), _SPARKS_SOURCES[4, 2])
+    return [jar for coordinate in (source, *_OF_SPARKS_SOURCES) for jar in resolve(coordinate, transitive=False)]
 
 
 def classpath(jars: Sequence[Path]) -> str:

@@ -1,4 +1,7 @@
-"""Writes all data of one version of zkconsumer, see ``README.rst``: ``python write_checkpoints.py work target``."""
+"""Writes the data of one version of zkconsumer, see ``README.rst``: ``python write_checkpoints.py work target``.
+
+Further arguments select the kinds of checkpoints, and omit all other data: ``... work target structured streams``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +33,12 @@ from zkconsumer.topology import TopologyTestDriver
 PARTITIONS, RECORDS, PER_BATCH = 2, 50, 20
 
 
-def main(work: Path, target: Path) -> None:
-    """Write the checkpoints, the state files and the exported offsets to ``target``."""
+def main(work: Path, target: Path, kinds: Sequence[str]) -> None:
+    """Write the checkpoints, the state files and the exported offsets to ``target``.
+
+    Args:
+        kinds: kinds of checkpoints; if empty, all data is written.
+    """
     target.mkdir(parents=True)
     version = target.name.removeprefix("checkpoints-")
     written: dict[str, Any] = {
@@ -40,7 +47,7 @@ def main(work: Path, target: Path) -> None:
         "python": platform.python_version(),
     }
     with DevCluster(brokers=2) as cluster:
-        for kind, run in (("structured", run_structured), ("dstreams", run_dstreams), ("streams", run_streams)):
+        for kind in kinds or RUN:
             name = f"old-{kind}-{version}"
             settings = {
                 "folder": str(work / kind),
@@ -49,11 +56,13 @@ def main(work: Path, target: Path) -> None:
                 "zookeeper": cluster.zookeeper_connect,
                 "brokers": cluster.bootstrap_servers,
             }
-            written[kind] = {**settings, **run(cluster, settings), **read_znodes(cluster, name)}
+            written[kind] = {**settings, **RUN[kind](cluster, settings), **read_znodes(cluster, name)}
             copy(work / kind, target / kind)
-        export_offsets(cluster, f"old-exported-{version}", work, target / "exported-offsets")
-    for name, module in (("topology", state_stores), ("dsl", dsl_stores)):
-        write_state_file(module, work / name, target / name)
+        if not kinds:
+            export_offsets(cluster, f"old-exported-{version}", work, target / "exported-offsets")
+    if not kinds:
+        for name, module in (("topology", state_stores), ("dsl", dsl_stores)):
+            write_state_file(module, work / name, target / name)
     (target / "written.json").write_text(json.dumps(written, indent=2) + "\n")
 
 
@@ -109,6 +118,10 @@ def run_streams(cluster: DevCluster, settings: Mapping[str, Any]) -> dict[str, i
     wait_for_file(job.folder / "checkpoint" / "state" / "0" / "0" / "1.zip")
     job.kill()
     return described
+
+
+#: Functions that run the applications, by kind of checkpoint.
+RUN = {"structured": run_structured, "dstreams": run_dstreams, "streams": run_streams}
 
 
 def wait_for_file(path: Path) -> None:
@@ -192,4 +205,4 @@ def write_compressed(path: Path, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
