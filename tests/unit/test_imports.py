@@ -68,7 +68,7 @@ SPARK_ORDER = [
     ["planning"],
     ["driver"],
     ["readers"],
-    ["source", "batch", "checkpoint"],
+    ["source", "batch", "pushed_filters", "checkpoint"],
     ["session"],
     ["streams"],
     ["dstreams"],

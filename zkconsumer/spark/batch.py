@@ -5,8 +5,8 @@ Source: Spark 4.2 KafkaRelation, KafkaBatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -30,6 +30,11 @@ from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, resolve
 from zkconsumer.spark.planning.splitting import tasks
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from zkconsumer.spark.pushed_filters import PushedFilters
+
 
 class ZkConsumerBatchReader(DataSourceReader):
     """Plans one batch in a Python process on the driver. Reads the group's offsets without joining the group."""
@@ -38,6 +43,7 @@ class ZkConsumerBatchReader(DataSourceReader):
         self._options = dict(options)
         self._cores = cores
         self._schema = schema
+        self._filters: PushedFilters | None = None
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the batch.
@@ -60,10 +66,14 @@ class ZkConsumerBatchReader(DataSourceReader):
             check_topics(options.subscription, partitions)
             check_offsets(options.starting_offsets, partitions)
             check_offsets(options.ending_offsets, partitions, "ending")
+            if self._filters is not None:
+                partitions = list(filter(self._filters.selects, partitions))
             group: dict[TopicPartition, int] = {}
             if options.has_zookeeper:
                 group = retry(access.offsets("zookeeper").fetch, partitions)
             ranges = retry(_ranges, options, {p: group.get(p, -1) for p in partitions}, logs)
+            if self._filters is not None:
+                ranges = retry(self._filters.narrow, ranges, logs.offsets)
             return list(
                 tasks(
                     options,
@@ -79,6 +89,23 @@ class ZkConsumerBatchReader(DataSourceReader):
         """Yield Arrow record batches."""
         # If there are no tasks, Spark passes a placeholder partition.
         return read(partition) if isinstance(partition, FetchTask) else iter(())
+
+
+class FilteringBatchReader(ZkConsumerBatchReader):
+    """Reads only offset ranges that can contain the records that fulfill the filters of the query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Limit the records that are read, and return the filters, which Spark evaluates again.
+
+        A decoder creates the columns itself, and the columns of quarantined records are null. In these cases, the
+        filters have no effect.
+        """
+        from zkconsumer.spark.pushed_filters import PushedFilters
+
+        options = SourceOptions.parse(self._options, batch=True)
+        if options.decoder is None and options.corrupt_record_policy != "quarantine":
+            self._filters = PushedFilters.from_filters(filters)
+        return filters
 
 
 def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: LogOffsets) -> Ranges:

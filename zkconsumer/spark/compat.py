@@ -24,8 +24,10 @@ LATEST_TESTED = (4, 3)
 #: ``prepareForTriggerAvailableNow``. Spark 4.2 and later do.
 HAS_ADMISSION_CONTROL = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 
-#: Module that Spark runs in the process that plans the batches of a streaming query.
+#: Modules that Spark runs in its Python processes: to plan the batches of a streaming query, and to plan a batch read
+#: with filters.
 PLANNING_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+FILTER_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 #: Whether an application can register a source under the name of a source that Spark found in a module ``pyspark_*``.
 #: Spark 4.0 rejects it (DATA_SOURCE_ALREADY_EXISTS); later versions log a warning.

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.compat import FILTER_WORKER, is_process_of
 from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
 from zkconsumer.spark.query_context import QueryContext
 from zkconsumer.spark.readers.factory import create_reader
@@ -60,10 +61,12 @@ class ZkConsumerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> ZkConsumerBatchReader:
         """Return the reader of a batch query."""
-        from zkconsumer.spark.batch import ZkConsumerBatchReader
+        from zkconsumer.spark.batch import FilteringBatchReader, ZkConsumerBatchReader
 
         self._check_schema()
-        return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
+        # Without spark.sql.python.filterPushdown.enabled, Spark rejects readers that accept filters.
+        reader = FilteringBatchReader if is_process_of(FILTER_WORKER) else ZkConsumerBatchReader
+        return reader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Raise an error, because the source does not support writing."""
