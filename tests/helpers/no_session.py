@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 class NoSession:
-    """Has only the attribute that identifies a Spark session."""
+    """Has only the attributes that identify a classic Spark session."""
 
-    readStream = object()
+    readStream = _jsparkSession = object()

@@ -1,13 +1,14 @@
-"""Applications whose query cannot be stopped."""
+"""Applications whose query cannot be created or stopped."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers.no_session import NoSession
 
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Problem
 from zkconsumer.spark.streams.app import StreamsApp
 from zkconsumer.spark.streams.cluster import ApplicationCluster
@@ -97,3 +98,9 @@ def test_close_returns_whether_query_was_stopped(error: Exception | None) -> Non
     app._supervisor._thread.start()
     assert app.close(10) is (error is None)
     assert app.state is ApplicationState.NOT_RUNNING
+
+
+def test_session_of_spark_connect_is_rejected() -> None:
+    """It has no access to the driver."""
+    with pytest.raises(ConfigurationError, match="spark must be a classic SparkSession"):
+        StreamsApp(Topology(), CONFIG, SimpleNamespace(readStream=object()), "checkpoint", {})

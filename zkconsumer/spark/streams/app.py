@@ -70,7 +70,7 @@ class StreamsApp:
             processed between them.
 
     Raises:
-        ConfigurationError: an argument has the wrong type or is out of range.
+        ConfigurationError: an argument has the wrong type or is out of range, or the session is one of Spark Connect.
     """
 
     @check_arguments_as(ConfigurationError)
@@ -87,6 +87,11 @@ class StreamsApp:
         max_restarts: int = 10,
     ) -> None:
         check_attribute("spark", spark, "readStream", "a SparkSession")
+        if not hasattr(spark, "_jsparkSession"):
+            raise ConfigurationError(
+                "spark must be a classic SparkSession, because Spark Connect gives no access to the driver, which "
+                "commits the offsets of the application; create the session without remote()"
+            )
         settings = settings or QuerySettings()
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings, allow)
         self._name = config.application_id
