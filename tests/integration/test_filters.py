@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,23 @@ def test_filter_stream_reads_several_topics(
     connector.shutdown()
     for reader in readers:
         reader.finish()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_stream_reads_exactly_its_topics(
+    admin: Any, topic: Topics, consumer: Consumers, unique: Callable[[str], str], count: int
+) -> None:
+    prefix = unique("w")
+    names = [topic(name=f"{prefix}.a"), topic(name=f"{prefix}-b")][:count]
+    other = topic(name=f"{prefix}xa")
+    for name in (*names, other):
+        produce(admin, name, 0, numbers(0, 5))
+    connector = consumer()
+    stream = connector.stream(names[0] if count == 1 else names, value_decoder=int)
+
+    read = [(message.topic, message.value) for message in itertools.islice(stream, 5 * count)]
+    assert sorted(read) == sorted((name, value) for name in names for value in range(5))
+    assert set(connector.assignment) == {TopicPartition(name, 0) for name in names}
 
 
 def test_blacklist_excludes_matching_and_internal_topics(topic: Topics, consumer: Consumers) -> None:

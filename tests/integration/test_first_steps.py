@@ -142,7 +142,7 @@ def read_lines(process: subprocess.Popen[str], pattern: str, count: int) -> list
 
 
 def test_consumer_prints_the_produced_records(user: User) -> None:
-    consumer = user.start(user.python, user.program("for message in stream"))
+    consumer = user.start(user.python, user.program("for message in consumer.stream"))
 
     lines = read_lines(consumer, r"^\d+ \d+ b'\d+'", 1000)
 

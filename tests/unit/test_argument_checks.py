@@ -35,8 +35,15 @@ class HalfListener:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda _: ZK.create_consumer("file.properties"), "config must be a ConsumerConfig, see from_dict and "),
-        (lambda _: ZK.create_consumer({"sasl.password": "hidden"}), "got a value of type dict"),
+        (lambda _: ZK.create_consumer("no-such.properties"), "no-such.properties"),
+        (lambda _: ZK.create_consumer({"group.id": ""}), "Missing required property 'zookeeper.connect'"),
+        (lambda _: ZK.create_consumer(7), "config must be a ConsumerConfig, a dict of properties, or a path, got 7"),
+        (lambda _: ZK.ZookeeperConsumerConnector({"sasl.password": "hidden"}), "got a value of type dict"),
+        (lambda one: one.stream([]), "topics must contain at least one topic name"),
+        (lambda one: one.stream(7), "topics must be a topic name or a list of topic names, got 7"),
+        (lambda one: one.stream(["orders", "a,b"]), "'a,b'"),
+        (lambda one: one.stream(["orders", 7]), "got 7"),
+        (lambda one: one.stream("orders", value_decoder="utf-8"), "value_decoder must be a function or None"),
         (
             lambda one: one.set_consumer_rebalance_listener("x"),
             "listener must have the methods before_releasing_partitions and before_starting_fetchers, got 'x' without",

@@ -157,6 +157,7 @@ VALID: Mapping[str, Any] = {
     "storage": "kafka",
     "topic": "t",
     "topic_count": {"t": 1},
+    "topics": "t",
     "topic_filter": zkconsumer.Whitelist("t"),
     "topology": test_topology_arguments.World().topology,
     "total": 1,
@@ -170,6 +171,7 @@ INVALID: Mapping[str, tuple[Any, ...]] = {
     "float": (True, "5", -1, float("nan"), FOREIGN),
     "int": NUMBERS,
     "str": (5, b"x", [], FOREIGN),
+    "str | Collection[str]": (5, b"x", [], [5], FOREIGN),
     "str | PathLike[str]": (5, b"x", [], FOREIGN),
 }
 #: Invalid arguments for all other annotations.
@@ -177,6 +179,7 @@ OTHERS = (5, "x", FOREIGN)
 #: Words of which the message contains one, for parameters that it does not name exactly.
 WORDS = {
     "topic_count": ("topic_count", "streams"),
+    "config": ("config", "properties file"),
     "topics": ("topic",),
     "partitions": ("partition",),
     "offsets": ("offset", "partition"),

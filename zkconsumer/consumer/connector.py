@@ -10,7 +10,7 @@ import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from types import TracebackType
 
@@ -22,6 +22,7 @@ from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import (
     ClosedError,
+    ConfigurationError,
     MessageStreamsExistError,
     RetriableError,
     ZooKeeperUnavailableError,
@@ -31,8 +32,8 @@ from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.threads import run_protected
-from zkconsumer.topic_filter import TopicFilter
-from zkconsumer.zookeeper.registry import Registration, check_stream_count
+from zkconsumer.topic_filter import TopicFilter, Whitelist
+from zkconsumer.zookeeper.registry import Registration, check_stream_count, check_topic_name
 
 
 class ZookeeperConsumerConnector:
@@ -40,11 +41,9 @@ class ZookeeperConsumerConnector:
 
     ::
 
-        config = ConsumerConfig.from_properties("consumer.properties")
-        with create_consumer(config) as consumer:
+        with create_consumer("consumer.properties") as consumer:
             signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-            [stream] = consumer.create_message_streams({"orders": 1})["orders"]
-            for message in stream:
+            for message in consumer.stream("orders"):
                 print(message.partition, message.offset, message.value)
 
     At the end of the ``with`` block, the consumer leaves the group. If the block ends without an exception, the offsets
@@ -75,6 +74,40 @@ class ZookeeperConsumerConnector:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         run_protected(partial(self._leave, commits_delivered=kind is None), self._closing_thread)
+
+    def stream(
+        self,
+        topics: str | Collection[str],
+        *,
+        key_decoder: Decoder | None = None,
+        value_decoder: Decoder | None = None,
+    ) -> KafkaStream:
+        """Join the group, and return one stream of one or several topics; see ``create_message_streams``.
+
+        With several topics, the consumer registers a whitelist of their names, as with
+        ``create_message_streams_by_filter``.
+
+        Args:
+            topics: one or more topic names.
+            key_decoder: see ``create_message_streams``.
+            value_decoder: see ``create_message_streams``.
+
+        Raises:
+            ConfigurationError: no topic was given, or a topic name is not allowed by Kafka.
+            ZkConsumerError: see ``create_message_streams``.
+        """
+        check_type("topics", topics, Collection, "a topic name or a list of topic names")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names:
+            raise ConfigurationError("topics must contain at least one topic name")
+        for name in names:
+            check_topic_name(name)
+        if len(names) == 1:
+            [stream] = self.create_message_streams({names[0]: 1}, key_decoder, value_decoder)[names[0]]
+        else:
+            whitelist = Whitelist("|".join(names).replace(".", r"\."))
+            [stream] = self.create_message_streams_by_filter(whitelist, 1, key_decoder, value_decoder)
+        return stream
 
     def create_message_streams(
         self,
@@ -336,8 +369,25 @@ class ZookeeperConsumerConnector:
         return self._runtime.metrics.snapshot() if self._runtime else {}
 
 
-def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
-    """Return a consumer; it joins the group when its streams are created."""
+def create_consumer(
+    config: ConsumerConfig | Mapping[str, object] | str | os.PathLike[str], *, strict: bool = False
+) -> ZookeeperConsumerConnector:
+    """Return a consumer; it joins the group when its streams are created.
+
+    Args:
+        config: the configuration, properties by name, or the path of a properties file.
+        strict: whether unknown properties raise an error; unused if ``config`` is a ``ConsumerConfig``.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a property is missing or invalid; see
+            ``ConsumerConfig.from_dict``.
+    """
+    check_flag("strict", strict)
+    if isinstance(config, str | os.PathLike):
+        config = ConsumerConfig.from_properties(config, strict=strict)
+    elif isinstance(config, Mapping):
+        config = ConsumerConfig.from_dict(config, strict=strict)
+    check_type("config", config, ConsumerConfig, "a ConsumerConfig, a dict of properties, or a path")
     return ZookeeperConsumerConnector(config)
 
 
