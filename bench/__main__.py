@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from bench import decoder, latency, members, report, start
@@ -243,12 +244,16 @@ def alternate(
 
 
 class Session:
-    """A process that runs cases in a Spark session; see ``bench.spark_stream``."""
+    """A process that runs cases in a Spark session; see ``bench.spark_stream``.
 
-    def __init__(self, source: str, conf: str, cluster: DevCluster) -> None:
+    Args:
+        python: the interpreter of the process, whose environment contains Spark.
+    """
+
+    def __init__(self, source: str, conf: str, cluster: DevCluster, python: Path = Path(sys.executable)) -> None:
         self._log = (cluster.folder / f"bench-{conf}-{source}.log").open("w+")
         arguments = source, conf, cluster.zookeeper_connect, cluster.bootstrap_servers
-        command = [sys.executable, "-m", "bench.spark_stream", *arguments]
+        command = [str(python), "-m", "bench.spark_stream", *arguments]
         self._process = subprocess.Popen(
             command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
