@@ -18,6 +18,7 @@ from unit.test_streams_progress import report_of
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver.query_listener import QueryListener
+from zkconsumer.spark.driver.recent_values import RecentValues
 from zkconsumer.spark.driver_link import send_once
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.streams import sink
@@ -153,7 +154,7 @@ def test_lost_report_is_logged(link: ServerAddress, is_listening: bool, caplog: 
 
 
 def test_metrics_of_old_batches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_metrics, "_MAX_BATCHES", 3)
+    monkeypatch.setattr(sink_metrics, "_metrics", RecentValues(3))
     for batch in range(10):
         sink_metrics.add(sink_metrics.to_message("query", batch, {"0_0": DROPPED})["sink"])
 

@@ -10,6 +10,7 @@ from helpers.batch_offsets import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.spark.driver import source_reports
+from zkconsumer.spark.driver.recent_values import RecentValues
 from zkconsumer.spark.driver.source_reports import add_report, find_report, offset_object
 
 A = TopicPartition("t", 0)
@@ -19,7 +20,7 @@ REPORT = {"consumer": "g_me", "lag": 3}
 
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_reports, "_reports", type(source_reports._reports)())
+    monkeypatch.setattr(source_reports, "_reports", RecentValues(2))
 
 
 @pytest.mark.parametrize("offset", [7, "7", None, "[1]"])
@@ -51,8 +52,7 @@ def test_batch_without_report_has_none() -> None:
     assert find_report({"endOffset": END}) == {}
 
 
-def test_latest_reports_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_reports, "_MAX_BATCHES", 2)
+def test_latest_reports_are_kept() -> None:
     ends = [offset_json({A: (0, until)}) for until in range(3)]
     for until, end in enumerate(ends):
         add_report(end, {"lag": until})

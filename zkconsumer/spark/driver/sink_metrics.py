@@ -5,10 +5,10 @@ Spark's progress report of the batch does not contain them, because the sink run
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+
+from zkconsumer.spark.driver.recent_values import RecentValues
 
 #: Maximum number of batches whose metrics are kept.
 _MAX_BATCHES = 1000
@@ -16,8 +16,7 @@ _MAX_BATCHES = 1000
 #: Changes of task metrics, by task id and metric name.
 TaskMetrics = Mapping[str, Mapping[str, int]]
 
-_lock = threading.Lock()
-_metrics: OrderedDict[tuple[str, int], TaskMetrics] = OrderedDict()
+_metrics: RecentValues[tuple[str, int], TaskMetrics] = RecentValues(_MAX_BATCHES)
 
 
 def to_message(query: str, batch: int, metrics: TaskMetrics) -> dict[str, Any]:
@@ -31,10 +30,7 @@ def add(message: Mapping[str, Any]) -> None:
     Args:
         message: value of the key ``sink`` in a message.
     """
-    with _lock:
-        _metrics[message["query"], message["batch"]] = message["metrics"]
-        while len(_metrics) > _MAX_BATCHES:
-            _metrics.popitem(last=False)
+    _metrics.put((message["query"], message["batch"]), message["metrics"])
 
 
 def take(query: str, batch: int) -> TaskMetrics:
@@ -44,5 +40,4 @@ def take(query: str, batch: int) -> TaskMetrics:
         query: query id.
         batch: batch number.
     """
-    with _lock:
-        return _metrics.pop((query, batch), {})
+    return _metrics.pop((query, batch), {})

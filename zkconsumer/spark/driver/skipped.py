@@ -5,12 +5,11 @@ They are more recent than the counts in a progress report, which were read befor
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.driver.recent_values import RecentValues
 
 #: Keys in the reports of sources, and in messages from planning processes.
 LOST, SKIPPED = "recordsLost", "recordsSkipped"
@@ -18,17 +17,12 @@ LOST, SKIPPED = "recordsLost", "recordsSkipped"
 #: Maximum number of planning processes whose last message is kept.
 _MAX_PROCESSES = 1000
 
-_lock = threading.Lock()
-_messages: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+_messages: RecentValues[str, Mapping[str, Any]] = RecentValues(_MAX_PROCESSES)
 
 
 def update(consumer_id: str, message: Mapping[str, Any]) -> None:
     """Store the last message from a planning process."""
-    with _lock:
-        _messages[consumer_id] = message
-        _messages.move_to_end(consumer_id)
-        while len(_messages) > _MAX_PROCESSES:
-            _messages.popitem(last=False)
+    _messages.put(consumer_id, message)
 
 
 def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, int]:
@@ -38,8 +32,7 @@ def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, i
         report: the source's report about a batch; see ``find_report``.
         key: ``LOST`` or ``SKIPPED``.
     """
-    with _lock:
-        message = _messages.get(str(report.get("consumer")), {})
+    message = _messages.get(str(report.get("consumer")), {})
     counts: dict[TopicPartition, int] = {}
     for source in (report, message):
         for topic, numbers in source.get(key, {}).items():

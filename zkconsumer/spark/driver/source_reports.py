@@ -7,16 +7,15 @@ repeat the end offset of the batch there, and the planning process sends the rep
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
+
+from zkconsumer.spark.driver.recent_values import RecentValues
 
 #: Maximum number of batches whose reports are kept. ``recentProgress`` contains the reports of 100 batches by default.
 _MAX_BATCHES = 1000
 
-_lock = threading.Lock()
-_reports: OrderedDict[str, Mapping[str, Any]] = OrderedDict()  # by end offset of the batch
+_reports: RecentValues[str, Mapping[str, Any]] = RecentValues(_MAX_BATCHES)  # by end offset of the batch
 
 
 def add_report(end: Mapping[str, Any], report: Mapping[str, Any]) -> None:
@@ -25,10 +24,7 @@ def add_report(end: Mapping[str, Any], report: Mapping[str, Any]) -> None:
     Args:
         end: offset of the batch.
     """
-    with _lock:
-        _reports[_to_key(end)] = report
-        while len(_reports) > _MAX_BATCHES:
-            _reports.popitem(last=False)
+    _reports.put(_to_key(end), report)
 
 
 def find_report(source: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -40,8 +36,7 @@ def find_report(source: Mapping[str, Any]) -> Mapping[str, Any]:
     latest = offset_object(source.get("latestOffset"))
     if "ranges" not in latest:
         return latest
-    with _lock:
-        return _reports.get(_to_key(latest), {})
+    return _reports.get(_to_key(latest), {})
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
