@@ -16,13 +16,13 @@ from bench.__main__ import ROUNDS, SOURCES, TUNED, WARM_UP, Session, alternate
 from bench.child_processes import stopping_children
 from bench.place import describe_place
 from bench.topics import RECORDS, VALUE_SIZE, fill
-from scripts.spark_versions import ROOT, VERSIONS
+from scripts.spark_versions import VERSIONS, find_environment
 from zkconsumer.devcluster import DevCluster
 
 
 def find_python(version: str) -> Path:
     """Return the interpreter of a version's virtual environment."""
-    python = ROOT / f".venv-spark-{version}" / "bin" / "python"
+    python = find_environment(version) / "bin" / "python"
     if not python.exists():
         raise SystemExit(f"{python} does not exist; run make spark-versions VERSION={version}")
     return python

@@ -18,9 +18,14 @@ CONSTRAINTS = ROOT / "constraints.txt"
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 
+def find_environment(version: str) -> Path:
+    """Return the directory of the virtual environment for a version of Spark."""
+    return ROOT / f".venv-spark-{version}"
+
+
 def run(version: str) -> bool:
     """Run the tests on one version of Spark, and return whether they passed."""
-    folder = ROOT / f".venv-spark-{version}"
+    folder = find_environment(version)
     folder.mkdir(exist_ok=True)
     constraints = folder / "constraints.txt"
     text = re.sub(r"(?m)^pyspark==.*$", f"pyspark=={version}", CONSTRAINTS.read_text())
