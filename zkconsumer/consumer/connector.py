@@ -14,19 +14,12 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from types import TracebackType
 
-from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
-
 from zkconsumer.argument_checks import check_flag, check_function, check_methods, check_type
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.consumer.commit_retries import create_retrying
 from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.consumer.stream import KafkaStream
-from zkconsumer.errors import (
-    ClosedError,
-    ConfigurationError,
-    MessageStreamsExistError,
-    RetriableError,
-    ZooKeeperUnavailableError,
-)
+from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError
 from zkconsumer.health import Health, HealthListener
 from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
@@ -234,7 +227,7 @@ class ZookeeperConsumerConnector:
             ClosedError: the consumer has no streams, or has been shut down.
         """
         retries = check_flag("retry_on_failure", retry_on_failure)
-        retrying = _retry_policy(self.config, self._shutdown_event, retries=retries)
+        retrying = create_retrying(self.config, self._shutdown_event, retries=retries)
         return retrying(self._active_runtime().commit, offsets)
 
     def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
@@ -265,7 +258,7 @@ class ZookeeperConsumerConnector:
             dual_commit_enabled=parsed == "kafka" if dual_commit is None else dual_commit,
         )
         switch = self._active_runtime().member.switch_offsets_storage
-        retrying = _retry_policy(self.config, self._shutdown_event, retries=True)
+        retrying = create_retrying(self.config, self._shutdown_event, retries=True)
         stored = retrying(switch, checked.offsets_storage, checked.dual_commit_enabled)
         self.config = checked
         return stored
@@ -399,21 +392,6 @@ def _check_interpreter() -> None:
             "the member's znodes remain until its ZooKeeper session expires; call shutdown() before the program exits, "
             "for example with atexit.register"
         )
-
-
-def _retry_policy(config: ConsumerConfig, abort: threading.Event, *, retries: bool) -> Retrying:
-    """Return a retry policy for commits to Kafka; ``abort`` interrupts the back-off."""
-    return Retrying(
-        retry=retry_if_exception(_is_retriable_kafka_error),
-        wait=wait_fixed(config.offsets_channel_backoff_s),
-        stop=stop_after_attempt(1 + (config.offsets_commit_max_retries if retries else 0)),
-        sleep=sleep_using_event(abort),
-        reraise=True,
-    )
-
-
-def _is_retriable_kafka_error(error: BaseException) -> bool:
-    return isinstance(error, RetriableError) and not isinstance(error, ZooKeeperUnavailableError)
 
 
 __all__ = ["ZookeeperConsumerConnector", "create_consumer"]
