@@ -1,6 +1,6 @@
 """Fast bulk encoding of record batches, and a steady load generator.
 
-Numbered batches contain decimal numbers of a fixed width. They can therefore be built with NumPy, and consumers can
+Numbered batches contain decimal numbers of a fixed width. They can therefore be built with Arrow, and consumers can
 verify that they received every number.
 """
 
@@ -10,10 +10,11 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.fetcher.codecs import compute_header_checksum
@@ -57,30 +58,25 @@ def numbered_batch(
         timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
         codec: compression codec, a key of ``CODECS``.
     """
-    deltas: Any = np.arange(count)
-    values: Any = np.full((count, size), ord("0"), np.uint8)
-    rest: Any = first + deltas * step
-    for column in range(size - 1, max(-1, size - 20), -1):
-        values[:, column] += (rest % 10).astype(np.uint8)
-        rest //= 10
-    # Record sizes differ only by the varint length of the offset delta. Records of equal size are built as one array.
+    deltas, varints = _deltas(count)
+    numbers = pc.add(pc.multiply(deltas, step), first)
+    values = pc.utf8_lpad(numbers.cast(pa.string()), size, "0").cast(pa.binary())
+    # Record sizes differ only by the varint length of the offset delta.
     pieces = []
     for begin, end, width in ((0, 64, 1), (64, 8192, 2), (8192, 1 << 20, 3)):
-        part = deltas[begin:end]
-        if not len(part):
+        if begin >= count:
             break
-        zigzag: Any = part * 2
-        varint = np.stack([(zigzag >> (7 * i)) & 0x7F | (0x80 if i + 1 < width else 0) for i in range(width)], 1)
-        size_field, value_size = _varint(4 + width + len(_varint(size)) + size), _varint(size)
-        rows = [
-            np.tile(np.frombuffer(size_field + b"\x00\x00", np.uint8), (len(part), 1)),
-            varint.astype(np.uint8),
-            np.tile(np.frombuffer(b"\x01" + value_size, np.uint8), (len(part), 1)),
-            values[begin:end],
-            np.zeros((len(part), 1), np.uint8),
-        ]
-        pieces.append(np.concatenate(rows, axis=1).tobytes())
+        before = _varint(4 + width + len(_varint(size)) + size) + b"\x00\x00"
+        between = b"\x01" + _varint(size)
+        records = pc.binary_join_element_wise(before, varints[begin:end], between, values[begin:end], b"\x00", b"")
+        pieces.append(records.buffers()[2])
     return _with_header(b"".join(pieces), count, timestamp_ms, codec)
+
+
+@lru_cache(maxsize=16)
+def _deltas(count: int) -> tuple[Any, Any]:
+    """Return the offset deltas of a batch as an array of integers, and as an array of varints."""
+    return pa.array(range(count), pa.int64()), pa.array(map(_varint, range(count)), pa.binary())
 
 
 def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: str) -> bytes:
