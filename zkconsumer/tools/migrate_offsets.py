@@ -8,11 +8,11 @@ import json
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
+from zkconsumer.spark import checkpoint
 from zkconsumer.tools import common, group_state, output, terminal
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
@@ -97,9 +97,9 @@ def run(options: argparse.Namespace) -> int:
                 _create_checkpoint(options, Path(where), selected)
             elif where != "-":
                 with common.replace_file(Path(where)) as file:
-                    file.write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
+                    file.write_text(json.dumps(checkpoint.as_json(selected)) + "\n")
     if options.to == ("json", "-"):
-        output.echo(json.dumps(_checkpoints().as_json(selected)))
+        output.echo(json.dumps(checkpoint.as_json(selected)))
     else:
         _print(options, source, target, actions)
     return 1 if _HIGHER in actions.values() else 0
@@ -171,19 +171,9 @@ class _Group:
             target.commit({partition: offsets[partition] for partition in part}, allow_lower=allow_back)
 
 
-def _checkpoints() -> Any:
-    """Return the checkpoint module, imported lazily because it needs pyspark, which the other tools do not need."""
-    try:
-        from zkconsumer.spark import checkpoint
-    except ModuleNotFoundError as error:
-        raise ToolError(f"checkpoint:DIR and json:FILE require pyspark: {error}") from error
-
-    return checkpoint
-
-
 def _create_checkpoint(options: argparse.Namespace, directory: Path, offsets: Mapping[TopicPartition, int]) -> None:
     try:
-        _checkpoints().create(directory, offsets, kind=options.checkpoint_of, group=options.group)
+        checkpoint.create(directory, offsets, kind=options.checkpoint_of, group=options.group)
     except OSError as error:
         raise ToolError(f"cannot write the checkpoint {str(directory)!r}: {error}") from error
 
@@ -195,9 +185,9 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
     if kind == "kafka":
         return group.in_kafka()
     if kind == "checkpoint":
-        return dict(_checkpoints().read(Path(where)))
+        return dict(checkpoint.read(Path(where)))
     try:
-        return dict(_checkpoints().parse(sys.stdin.read() if where == "-" else Path(where).read_text()))
+        return dict(checkpoint.parse(sys.stdin.read() if where == "-" else Path(where).read_text()))
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f'could not read offsets of the form {{"topic":{{"0":23}}}} from json:{where}: {error}'
