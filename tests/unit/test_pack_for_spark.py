@@ -107,6 +107,24 @@ def test_packed_zkconsumer_knows_its_version_and_dependencies(packed: Callable[.
     assert run_with(folder, code) == "True True"
 
 
+def test_only_what_spark_jobs_need_is_packed(packed: Callable[..., Path]) -> None:
+    folder = packed()
+
+    found = {path.name for path in folder.iterdir() if not path.name.endswith(".dist-info")}
+    assert found - {"six.py"} == {
+        *("zkconsumer", "pyspark_zkconsumer", "kafka", "kazoo", "tenacity", "structlog", "javaproperties", "regex"),
+    }
+    assert not {"devcluster", "tools"} & {path.name for path in (folder / "zkconsumer").iterdir()}
+    assert not [path for path in (folder / "zkconsumer").rglob("*") if path.suffix in (".c", ".h", ".pyc")]
+
+
+def test_packages_of_extra_are_packed(packed: Callable[..., Path]) -> None:
+    folder = packed("zkconsumer[topology]")
+
+    assert (folder / "confluent_kafka").is_dir()
+    assert (folder / "google" / "protobuf").is_dir()
+
+
 def test_namespace_package_is_packed_from_each_distribution(install: Install, packed: Callable[..., Path]) -> None:
     hook = "import sys, types; pass\n"  # executed by site; not needed for a namespace without __init__.py
     install("ns-one", {"ns/one.py": "N = 1", "ns_one-nspkg.pth": hook}, requires=("ns-two",))

@@ -7,7 +7,7 @@ import io
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -22,6 +22,10 @@ from zkconsumer.tools.distribution import InstalledDistribution
 
 #: Distributions that are part of Spark's Python environment: Spark itself and the requirements of Python data sources.
 _IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
+
+#: Parts of zkconsumer that are not used in Spark jobs, and a distribution that only these parts require.
+_OF_TOOLS = ("zkconsumer/devcluster", "zkconsumer/tools")
+_REQUIRED_BY_TOOLS = frozenset({"packaging"})
 
 _DETAILS = """\
   zkconsumer pack-for-spark packages.tar.gz
@@ -76,7 +80,7 @@ def _collect_required(names: list[str]) -> dict[str, InstalledDistribution]:
     while waiting:
         wanted = waiting.pop()
         name, key = canonicalize_name(wanted.name), (canonicalize_name(wanted.name), frozenset(wanted.extras))
-        if key in seen or (name in _IN_SPARK and name not in included):
+        if key in seen or (name in _IN_SPARK | _REQUIRED_BY_TOOLS and name not in included):
             continue
         seen.add(key)
         distribution = found.setdefault(name, InstalledDistribution(name))
@@ -111,7 +115,7 @@ def _files(distributions: Mapping[str, InstalledDistribution]) -> Iterator[tuple
 def _add(archive: tarfile.TarFile, file: Any, name: str) -> None:
     """Add a file or directory to the archive; ``file`` is a ``Path``, or a ``zipfile.Path`` for a zipped package."""
     if isinstance(file, Path):
-        archive.add(file, name, filter=_without_caches)
+        archive.add(file, name, filter=_select)
         return
     content = file.read_bytes()
     entry = tarfile.TarInfo(name)
@@ -119,5 +123,8 @@ def _add(archive: tarfile.TarFile, file: Any, name: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-def _without_caches(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in info.name else info
+def _select(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Return a file or directory to pack; None for caches, and for files of zkconsumer that Spark jobs do not use."""
+    path = PurePosixPath(info.name)
+    is_source = path.parts[0] == "zkconsumer" and path.suffix in (".c", ".h")
+    return None if "__pycache__" in path.parts or is_source or info.name in _OF_TOOLS else info
