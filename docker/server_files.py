@@ -8,17 +8,16 @@ import sys
 from pathlib import Path
 
 from zkconsumer.devcluster import servers
-from zkconsumer.devcluster.jars import spark_jars
-
-#: Jars of ZooKeeper, which are part of pyspark. Kafka 4 contains no ZooKeeper.
-ZOOKEEPER_JARS = ("zookeeper-*", "netty-*", "metrics-core-*", "commons-io-*", "snappy-java-*", "audience-annotations-*")
 
 
 def main(version: str, folder: Path) -> None:
     """Copy the jars and write the properties."""
-    zookeeper = [jar for pattern in ZOOKEEPER_JARS for jar in spark_jars().glob(f"{pattern}.jar")]
-    kafka = servers.kafka_jars(version)
-    for name, jars in (("logging", servers.logging_jars()), ("zookeeper", zookeeper), ("kafka", kafka)):
+    folders = {
+        "logging": servers.logging_jars(),
+        "zookeeper": servers.zookeeper_jars(),
+        "kafka": servers.kafka_jars(version),
+    }
+    for name, jars in folders.items():
         target = folder / name
         target.mkdir(parents=True)
         for jar in jars:

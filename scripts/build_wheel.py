@@ -101,7 +101,11 @@ def smoke_test(wheel: Path) -> None:
         }
         constraints = ROOT / "constraints.txt"
         pip: list[str | Path] = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        run([*pip, "--only-binary", "zkconsumer", "-c", constraints, f"{wheel}[jdk]"], env=settings, cwd=folder)
+        run(
+            [*pip, "--only-binary", "zkconsumer", "-c", constraints, f"{wheel}[spark,cluster,jdk]"],
+            env=settings,
+            cwd=folder,
+        )
         settings["PATH"] += os.pathsep + os.defpath  # Spark's scripts need the usual programs
         run([python, ROOT / "scripts" / "smoke_test.py"], env=settings, cwd=folder)
 

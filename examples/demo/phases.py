@@ -72,7 +72,7 @@ class Demo:
 
     def _start(self) -> None:
         waiting = self._screen.waiting
-        with waiting("downloading Kafka (46 MB), if it is not in ~/.cache/zkconsumer yet"):
+        with waiting("downloading ZooKeeper and Kafka (62 MB), if they are not in ~/.cache/zkconsumer yet"):
             kafka_jars(self._cluster.kafka)
         with waiting("starting the servers"):
             self._cluster.start()

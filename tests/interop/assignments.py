@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from kazoo.client import KazooClient
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from zkconsumer.devcluster.jars import classpath, spark_jars
+from zkconsumer.devcluster.jars import classpath
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.servers import ZooKeeperServer, kafka_jars, logging_jars
 from zkconsumer.javahash import java_hash
@@ -62,7 +63,7 @@ class Assignors:
 
     def __init__(self, release: str, zookeeper: str) -> None:
         self._old = release.startswith("0.8")
-        [py4j] = spark_jars().glob("py4j-*.jar")
+        [py4j] = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
         port = launch_gateway(
             jarpath=str(py4j),
             classpath=classpath([*logging_jars(), *kafka_jars(release)]),

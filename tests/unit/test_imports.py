@@ -100,7 +100,8 @@ TOPOLOGY_DEPENDENCIES = {
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
     "kafka": {"broker", "simple_consumer", "devcluster"},
-    "pyspark": {"spark", "devcluster"},
+    "pyspark": {"spark"},
+    "jgo": {"devcluster"},
     "structlog": {"log"},
     "javaproperties": {"config"},
     "confluent_kafka": {"spark"},
@@ -440,4 +441,4 @@ def test_missing_package_is_named(package: str, statement: str, message: str) ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
-    assert done.stdout.startswith(f"{message}, which is not installed; run pip install")
+    assert done.stdout.startswith(f"{message}, which is not installed; install the extra ")

@@ -14,7 +14,7 @@ import pytest
 import zkconsumer
 from zkconsumer.config.properties import PROPERTIES
 from zkconsumer.message import Endpoint
-from zkconsumer.optional_packages import REQUIREMENTS
+from zkconsumer.optional_packages import EXTRAS
 from zkconsumer.spark.options.table import OPTIONS
 
 _PACKAGE = Path(zkconsumer.__file__).parent
@@ -51,9 +51,12 @@ def test_install_commands_work_for_each_installation() -> None:
 def test_install_commands_are_requirements_of_the_package() -> None:
     setup = configparser.ConfigParser()
     setup.read(_PACKAGE.parent / "setup.cfg")
-    declared = {*setup["options"]["install_requires"].split("\n")}
-    declared |= {line for extra in setup["options.extras_require"].values() for line in extra.split("\n")}
-    assert {*REQUIREMENTS.values()} <= declared
+    declared = {name: lines.split() for name, lines in setup["options.extras_require"].items()}
+    of_users = declared["all"][0].removeprefix("zkconsumer[").removesuffix("]").split(",")
+
+    assert {name: sorted(declared[name]) for name in of_users} == {
+        name: sorted(requirements.values()) for name, requirements in EXTRAS.items()
+    }
 
 
 def _assignments() -> list[tuple[str, str, str]]:

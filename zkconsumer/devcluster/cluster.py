@@ -16,8 +16,8 @@ from zkconsumer.devcluster.process import free_port, is_listening
 from zkconsumer.devcluster.servers import (
     BrokerServer,
     ZooKeeperServer,
+    download_missing_jars,
     is_kraft,
-    kafka_jars,
     kraft_brokers,
     zookeeper_brokers,
 )
@@ -150,12 +150,12 @@ class DevCluster(_Client):
         Raises:
             ConfigurationError: a selected port is invalid or in use, Java 17 or later was not found, or the cache
                 directory is not writable.
-            JarsUnavailableError: pyspark is not installed, the jars cannot be downloaded, or their checksums differ
-                from the pinned ones.
+            JarsUnavailableError: the jars cannot be downloaded, the extra ``cluster``, which downloads them, is not
+                installed, or their checksums differ from the pinned ones.
             ServerFailedError: a server did not start; the message contains the end of its log.
         """
         self._check_ports()
-        kafka_jars(self.kafka)
+        download_missing_jars(self.kafka)
         delete_abandoned()
         try:
             self._directory = DataDirectory()

@@ -1,4 +1,4 @@
-"""Downloads the jars of servers and clients from Maven repositories, using the Ivy jar in pyspark.
+"""Downloads the jars of servers and clients from a Maven repository.
 
 The jars are stored in the user's cache directory. The versions used by this project are pinned: a jar is rejected if
 its checksum differs from the one in ``pins.json``.
@@ -12,21 +12,19 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
+from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, make_directory
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.optional_packages import install_command
+from zkconsumer.optional_packages import EXTRAS, check_package
 
 #: Spark's Kafka source for each minor version of Spark: the newest release for which jars were found. It is used for
 #: comparisons in tests and benchmarks. Later versions use that of Spark 4.2.
@@ -43,73 +41,56 @@ _OF_SPARKS_SOURCES = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 
-#: Pattern of Ivy messages about an unreachable repository.
-_UNREACHABLE = re.compile("Server access|Host .* not found|ERROR|Exception", re.IGNORECASE)
+#: Number of simultaneous downloads of ``resolve_all``.
+_DOWNLOADS = 3
 
-#: Number of simultaneous downloads of ``resolve_pinned``; they mostly wait for the repository.
-_DOWNLOADS = 4
+#: Environment variable with the URL of the repository that is used instead of Maven Central.
+REPOSITORY_VARIABLE = "ZKCONSUMER_MAVEN_REPOSITORY"
 
-#: Clears the line of a terminal, because the progress of several downloads replaces one another.
-_CLEAR = "\r\033[K"
+#: Exit code of ``downloading`` for a version that does not exist. With exit code 1, it prints the reason.
+NO_SUCH_VERSION = 3
 
-_PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
+#: Maximum seconds for a download.
+_DEADLINE = 3600
 
 
 class JarsUnavailableError(ZkConsumerError):
-    """Raised when pyspark is not installed, jars cannot be downloaded, or checksums differ from the pinned ones."""
-
-
-def spark_jars() -> Path:
-    """Return the jar directory of pyspark, which contains Ivy, ZooKeeper and Log4j, among other jars.
-
-    Raises:
-        JarsUnavailableError: pyspark is not installed.
-    """
-    try:
-        import pyspark  # lazy import, because pyspark is optional
-    except ModuleNotFoundError:
-        raise JarsUnavailableError(
-            "pyspark, whose jars the development cluster requires, is not installed; run " + install_command("pyspark")
-        ) from None
-
-    return Path(pyspark.__file__).parent / "jars"
+    """Raised when jars cannot be downloaded, or their checksums differ from the pinned ones."""
 
 
 @cache
-def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
+def resolve(coordinate: str) -> tuple[Path, ...]:
     """Return the jars of ``group:name:version`` and its dependencies, sorted by name.
 
-    Jars that are not cached are downloaded, and progress is printed to standard error. To use other repositories, set
-    ``ZKCONSUMER_IVY_SETTINGS`` to the path of an Ivy settings file.
+    If only one jar of a coordinate is pinned, the dependencies are not included.
 
-    Args:
-        transitive: whether to include dependencies.
+    Jars that are not cached are downloaded, and progress is printed to standard error. The environment variable
+    ``ZKCONSUMER_MAVEN_REPOSITORY`` sets the URL of a repository that is used instead of Maven Central.
 
     Raises:
         JarsUnavailableError: the jars cannot be downloaded, or their checksums differ from the pinned ones.
     """
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
-    if not folder.is_dir():
-        # Each coordinate has its own Ivy cache, because Ivy processes corrupt a cache that they share.
-        work_directory = cache_folder() / "ivy" / folder.name
-        for directory in (folder.parent, work_directory.parent):
-            make_directory(directory, CACHE_VARIABLE)
-        with work_directory.with_name(f"{work_directory.name}.lock").open("w") as lock:
+    wanted = pins().get(coordinate)  # None if the user selected a version that is not pinned
+    if not _is_complete(folder, wanted):
+        make_directory(folder.parent, CACHE_VARIABLE)
+        with folder.with_name(f".{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading the jars
-            if not folder.is_dir():
-                _download(coordinate, folder, transitive, work_directory)
-                shutil.rmtree(work_directory)
-    jars = tuple(sorted(folder.glob("*.jar")))
-    _verify(coordinate, folder, jars)
-    return jars
+            if not _is_complete(folder, wanted):
+                _download(coordinate, folder, wanted)
+    return _jars_in(folder)
+
+
+def resolve_all(coordinates: Iterable[str]) -> list[Path]:
+    """Return the jars of several coordinates. Missing jars of several coordinates are downloaded at the same time."""
+    with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
+        return [jar for jars in pool.map(resolve, coordinates) for jar in jars]
 
 
 def resolve_pinned() -> None:
-    """Download all pinned jars that are not cached yet, several coordinates at a time."""
+    """Download all pinned jars that are not cached yet."""
     largest_first = sorted(pins().items(), key=lambda pin: -len(pin[1]))
-    alone = {*_SPARKS_SOURCES.values(), *_OF_SPARKS_SOURCES}
-    with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
-        list(pool.map(lambda pin: resolve(pin[0], transitive=pin[0] not in alone), largest_first))
+    resolve_all(coordinate for coordinate, _ in largest_first)
 
 
 def resolve_sparks_source(spark: Sequence[int]) -> list[Path]:
@@ -119,7 +100,7 @@ def resolve_sparks_source(spark: Sequence[int]) -> list[Path]:
         spark: major and minor version of Spark.
     """
     source = _SPARKS_SOURCES.get((spark[0], spark[1]), _SPARKS_SOURCES[4, 2])
-    return [jar for coordinate in (source, *_OF_SPARKS_SOURCES) for jar in resolve(coordinate, transitive=False)]
+    return resolve_all([source, *_OF_SPARKS_SOURCES])
 
 
 def classpath(jars: Sequence[Path]) -> str:
@@ -138,51 +119,65 @@ def checksums(jars: Sequence[Path]) -> dict[str, str]:
     return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
 
 
-def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
-    wanted = pins().get(coordinate)
-    if wanted is None:
-        return  # the user selected a version that is not pinned
-    found = checksums(jars)
-    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-    if wrong:
-        raise JarsUnavailableError(
-            f"jars of {coordinate} in '{folder}' differ from the pinned ones: {', '.join(wrong)}; delete the directory "
-            "to download them again (if they still differ, the repository serves different files)"
-        )
+def _jars_in(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(folder.glob("*.jar")))
 
 
-def _download(coordinate: str, folder: Path, transitive: bool, work_directory: Path) -> None:
-    group, name, version = coordinate.split(":")
+def _is_complete(folder: Path, wanted: Mapping[str, str] | None) -> bool:
+    """Return whether a directory contains the pinned jars and no others, or exists if no jars are pinned."""
+    return folder.is_dir() and (wanted is None or checksums(_jars_in(folder)) == wanted)
+
+
+def _download(coordinate: str, folder: Path, wanted: Mapping[str, str] | None) -> None:
+    """Download jars, and replace the directory with them."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        settings = os.environ.get("ZKCONSUMER_IVY_SETTINGS")
-        command = [
-            java(),
-            "-XX:TieredStopAtLevel=1",  # the process is too short for the optimizing compiler
-            f"-Divy.default.ivy.user.dir={work_directory}",
-            *("-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"),
-            *(("-settings", settings) if settings else ()),
-            *("-cache", str(work_directory / "cache")),
-            *("-dependency", group, name, version),
-            *("-confs", "default,runtime,master" if transitive else "master"),
-            *(() if transitive else ("-notransitive",)),
-            *("-types", "jar", "bundle"),
-            *("-retrieve", f"{scratch}/{_PATTERN}"),
-        ]
-        output = _run_with_progress(command, coordinate)
-        jars = list(Path(scratch).glob("*.jar"))
-        if output is not None or not any(jar.name == f"{group}_{name}-{version}.jar" for jar in jars):
-            lines = (output or "").splitlines()
-            if any("module not found" in line for line in lines) and not any(_UNREACHABLE.search(s) for s in lines):
-                raise _no_such_version(coordinate)
-            reasons = [line.strip() for line in lines if "not found" in line or "ERROR" in line]
-            raise JarsUnavailableError(
-                f"could not download {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy reported no reason'}; check the "
-                "connection to the Maven repository (to use a different repository, set ZKCONSUMER_IVY_SETTINGS to the "
-                "path of an Ivy settings file)"
-            )
-        Path(scratch).chmod(0o755)
-        shutil.copytree(scratch, f"{scratch}.whole")
-        Path(f"{scratch}.whole").replace(folder)
+        jars = Path(scratch) / folder.name
+        jars.mkdir()
+        _run_download(coordinate, jars, with_dependencies=wanted is None or len(wanted) > 1)
+        if not _is_complete(jars, wanted):
+            raise _differ(coordinate, checksums(_jars_in(jars)), wanted or {})
+        shutil.rmtree(folder, ignore_errors=True)
+        jars.replace(folder)
+
+
+def _run_download(coordinate: str, folder: Path, *, with_dependencies: bool) -> None:
+    """Run the program that downloads the jars of a coordinate to a directory."""
+    for module in EXTRAS["cluster"]:
+        try:
+            check_package("cluster", module, f"downloading {coordinate}")
+        except ModuleNotFoundError as error:
+            raise JarsUnavailableError(str(error)) from None
+    command = [sys.executable, "-P", "-m", "zkconsumer.devcluster.downloading", coordinate, str(folder)]
+    try:
+        done = subprocess.run(
+            [*command, *(() if with_dependencies else ("--without-dependencies",))],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            timeout=_DEADLINE,
+        )
+    except subprocess.TimeoutExpired:
+        raise _unavailable(coordinate, f"not finished after {_DEADLINE} s") from None
+    if done.returncode == NO_SUCH_VERSION:
+        raise _no_such_version(coordinate)
+    if done.returncode:
+        raise _unavailable(coordinate, done.stdout.strip())
+
+
+def _unavailable(coordinate: str, reason: str) -> JarsUnavailableError:
+    return JarsUnavailableError(
+        f"could not download {coordinate}: {reason}; check the connection to the Maven repository (to use a different "
+        f"repository, set {REPOSITORY_VARIABLE} to its URL)"
+    )
+
+
+def _differ(coordinate: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> JarsUnavailableError:
+    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    return JarsUnavailableError(
+        f"downloaded jars of {coordinate} differ from the pinned ones: {', '.join(wrong)}; the Maven repository serves "
+        f"different files (to use a different repository, set {REPOSITORY_VARIABLE} to its URL)"
+    )
 
 
 def _no_such_version(coordinate: str) -> JarsUnavailableError:
@@ -192,28 +187,3 @@ def _no_such_version(coordinate: str) -> JarsUnavailableError:
     versions = sorted(known, key=lambda text: [int(part) for part in text.split(".")])
     hint = f"; available versions: {', '.join(versions)}" if versions else ""
     return JarsUnavailableError(f"the Maven repository has no version {version} of {group}:{name}{hint}")
-
-
-def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
-    """Run Ivy and print progress; return its output if it failed, or None if it succeeded."""
-    started, done, output = time.monotonic(), 0, []
-    interactive = sys.stderr.isatty()
-    if not interactive:
-        print(f"downloading {coordinate} ...", file=sys.stderr, flush=True)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
-    ) as ivy:
-        assert ivy.stdout is not None
-        for line in ivy.stdout:
-            output.append(line)
-            if "[SUCCESSFUL ]" in line:
-                done += 1
-            if interactive:
-                progress = f"{done} jars, {time.monotonic() - started:.0f} s"
-                print(f"{_CLEAR}downloading {coordinate}: {progress} ", end="", file=sys.stderr, flush=True)
-    took = time.monotonic() - started
-    print(_CLEAR if interactive else "", end="", file=sys.stderr)
-    if ivy.returncode:
-        return "".join(output)
-    print(f"downloaded {coordinate}: {done} jars in {took:.0f} s", file=sys.stderr, flush=True)
-    return None

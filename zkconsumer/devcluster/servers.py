@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.security import PLAINTEXT
-from zkconsumer.devcluster.jars import classpath, pins, resolve, spark_jars
+from zkconsumer.devcluster.jars import classpath, pins, resolve_all
 from zkconsumer.devcluster.java import java
 from zkconsumer.devcluster.process import ServerProcess, free_port, is_listening
 from zkconsumer.errors import ZkConsumerError
@@ -23,8 +23,15 @@ from zkconsumer.message import Endpoint
 ZOOKEEPER_HEAP = "128m"
 BROKER_HEAP = "512m"
 
-# The broker jars contain no logging backend, so Spark's backend precedes them on the class path.
-_LOGGING = ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*", "log4j-1.2-api-*")
+#: The logging backend of all servers, which precedes their jars on the class path.
+_LOGGING = ("org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.apache.logging.log4j:log4j-1.2-api:2.25.4")
+
+#: ZooKeeper, and the jars that its server requires although they are not dependencies of ZooKeeper's client.
+_ZOOKEEPER = (
+    "org.apache.zookeeper:zookeeper:3.9.5",
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+)
 
 #: Log4j configuration of a server; the system property ``zkconsumer.log`` sets the log file.
 LOG4J = """
@@ -44,7 +51,12 @@ logger.requests.level = off
 
 def logging_jars() -> list[Path]:
     """Return the logging backend jars for servers and tools."""
-    return sorted(jar for pattern in _LOGGING for jar in spark_jars().glob(f"{pattern}.jar"))
+    return resolve_all(_LOGGING)
+
+
+def zookeeper_jars() -> list[Path]:
+    """Return the jars of a ZooKeeper server."""
+    return resolve_all(_ZOOKEEPER)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -64,12 +76,23 @@ def pinned_versions() -> list[str]:
     return sorted(versions, key=numbers)
 
 
-def kafka_jars(version: str) -> tuple[Path, ...]:
+def kafka_jars(version: str) -> list[Path]:
     """Return the jars of a Kafka version, which contain the broker and, before 2.0, the old consumer and its tools."""
-    jars = resolve(kafka_coordinate(version))
-    if (0, 10, 1) <= numbers(version) < (1,):  # these versions need JAXB, which Java 11 removed
-        jars += resolve("javax.xml.bind:jaxb-api:2.3.0", transitive=False)
-    return jars
+    return resolve_all(_kafka_coordinates(version))
+
+
+def download_missing_jars(version: str) -> None:
+    """Download the jars of a cluster with a Kafka version that are not cached yet.
+
+    Raises:
+        JarsUnavailableError: see ``jars.resolve``.
+    """
+    resolve_all([*_kafka_coordinates(version), *_ZOOKEEPER, *_LOGGING])
+
+
+def _kafka_coordinates(version: str) -> list[str]:
+    needs_jaxb = (0, 10, 1) <= numbers(version) < (1,)  # which Java 11 removed
+    return [kafka_coordinate(version), *(["javax.xml.bind:jaxb-api:2.3.0"] if needs_jaxb else [])]
 
 
 def is_kraft(version: str) -> bool:
@@ -137,7 +160,7 @@ BROKER_PROPERTIES: dict[str, object] = {
 
 
 class ZooKeeperServer(ServerProcess):
-    """A standalone ZooKeeper server, which runs from the jars in pyspark."""
+    """A standalone ZooKeeper server."""
 
     def __init__(
         self,
@@ -157,10 +180,9 @@ class ZooKeeperServer(ServerProcess):
                 **(extra or {}),
             },
         )
-        jars = sorted(spark_jars().glob("*.jar"))
         command = java_command(
             ZOOKEEPER_HEAP,
-            jars,
+            zookeeper_jars(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(settings),
             log=folder / "zookeeper.log",
@@ -282,7 +304,7 @@ def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mappi
         brokers.append(BrokerServer(node, port, folder, version, properties))
         format_storage = java_command(
             "128m",
-            resolve(kafka_coordinate(version)),
+            kafka_jars(version),
             "kafka.tools.StorageTool",
             *("format", f"--cluster-id={cluster_id}", "-c", str(folder / f"broker-{node}.properties")),
             log=folder / "format.log",

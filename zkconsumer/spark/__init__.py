@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from zkconsumer.optional_packages import install_command
+from zkconsumer.optional_packages import install_command, missing_package
 
 if TYPE_CHECKING:
     from zkconsumer.spark.driver.lag import Lag, lag
@@ -79,10 +79,12 @@ def __getattr__(name: str) -> Any:
         package, _, module = (error.name or "").partition(".")
         if package != "pyspark":
             raise
-        required = (
-            "Spark 4.0 or later, but an older pyspark is installed" if module else "pyspark, which is not installed"
+        user = f"{__name__}.{name}"
+        if not module:
+            raise missing_package("spark", package, user) from None
+        message = (
+            f"{user} requires Spark 4.0 or later, but an older pyspark is installed; run {install_command('spark')}"
         )
-        message = f"{__name__}.{name} requires {required}; run {install_command('pyspark')}"
         raise ModuleNotFoundError(message, name=error.name) from None
     globals()[name] = value
     return value

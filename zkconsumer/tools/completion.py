@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from zkconsumer.optional_packages import install_command
+from zkconsumer.optional_packages import check_package
 from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.catalogue import HIDDEN
@@ -50,9 +50,11 @@ def add_list_names(parser: ToolParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the script and return the exit code."""
     try:
-        import shtab
-    except ImportError:
-        raise ToolError("completion requires shtab, which is not installed; run " + install_command("shtab")) from None
+        check_package("cli", "shtab", "completion")
+    except ModuleNotFoundError as error:
+        raise ToolError(str(error)) from None
+    import shtab
+
     from zkconsumer.tools.cli import argument_parser
 
     parser = argument_parser()

@@ -62,7 +62,7 @@ class ZooKeeperSecurity:
                 "zookeeper.sasl.mechanism = DIGEST-MD5 requires zookeeper.sasl.username and zookeeper.sasl.password"
             )
         if config.zookeeper_sasl_mechanism:
-            _require_module("puresasl", install_command("puresasl"))
+            _require_module("puresasl", "install the extra 'sasl' with " + install_command("sasl"))
         if config.zookeeper_sasl_mechanism == "GSSAPI":
             _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
         tls = None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.argument_checks import check_attribute
 from zkconsumer.message import TopicPartition
+from zkconsumer.optional_packages import check_package
 from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 from zkconsumer.spark.driver.source_reports import find_report, offset_object
 
@@ -94,8 +95,9 @@ class Lag:
         """Return a matplotlib figure of the total lag over time.
 
         Raises:
-            ImportError: matplotlib is not installed.
+            ModuleNotFoundError: matplotlib is not installed.
         """
+        check_package("notebook", "matplotlib", "Lag.plot()")
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(8, 3))

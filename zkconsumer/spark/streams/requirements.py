@@ -27,6 +27,6 @@ def check_modules(*modules: str) -> None:
         except ImportError as error:
             raise ConfigurationError(
                 f"StreamsApp requires {module} on the driver and all workers, but {sys.executable!r} on "
-                f"host {socket.gethostname()!r} cannot import it: {error}; install it there with "
-                f"`{install_command(module, python=sys.executable)}`"
+                f"host {socket.gethostname()!r} cannot import it: {error}; install the extra 'topology' there "
+                f"with `{install_command('topology', python=sys.executable)}`"
             ) from error
