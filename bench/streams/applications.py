@@ -19,7 +19,7 @@ import psutil
 from bench.streams.cpu import list_tree
 from bench.streams.environments import find_python
 from bench.streams.prepared import create_environment
-from tests.oracle.oracle import COORDINATE, compiler
+from tests.oracle.oracle import RELEASES, compiler, libraries_of
 from zkconsumer.devcluster import jars
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 
@@ -101,7 +101,7 @@ def _command_kafka_streams_words(run: Run) -> Sequence[str | Path]:
 
 
 def _command_java(program: str, run: Run) -> Sequence[str | Path]:
-    libraries = jars.resolve(COORDINATE)  # includes RocksDB
+    libraries = libraries_of(RELEASES[0])  # includes RocksDB
     return [
         *(java(), "-Xmx4g", "-XX:+UseParallelGC", "-cp", jars.classpath([compile_java(), *libraries]), program),
         *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
@@ -132,7 +132,7 @@ def _command_quixstreams(run: Run) -> Sequence[str | Path]:
 def compile_java() -> Path:
     """Compile the Kafka Streams programs, and return the directory of the class files."""
     folder = make_directory(cache_folder() / "bench-classes", CACHE_VARIABLE)
-    classpath = jars.classpath(jars.resolve(COORDINATE))
+    classpath = os.pathsep.join(libraries_of(RELEASES[0]))
     sources = _SOURCES.glob("*.java")
     subprocess.run([compiler(), "--release", "11", "-cp", classpath, "-d", folder, *sources], check=True)
     return folder

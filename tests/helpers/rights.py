@@ -87,7 +87,7 @@ def authorizing_cluster(*, kraft: bool) -> DevCluster:
         else "kafka.security.authorizer.AclAuthorizer"
     )
     config = {"authorizer.class.name": name, "allow.everyone.if.no.acl.found": "true"}
-    return DevCluster(broker_config=config, kafka="4.3.0" if kraft else DEFAULT_KAFKA)
+    return DevCluster(broker_config=config, kafka="4.4.0" if kraft else DEFAULT_KAFKA)
 
 
 def allow_only(cluster: DevCluster, resource: ResourcePattern, operations: Iterable[ACLOperation]) -> None:

@@ -29,7 +29,7 @@ from zkconsumer.errors import (
 @pytest.fixture(scope="module")
 def kraft() -> Iterator[DevCluster]:
     """Start two brokers of Kafka 4 in KRaft mode, and a ZooKeeper with a chroot."""
-    with DevCluster(brokers=2, kafka="4.3.0", chroot="/groups") as cluster:
+    with DevCluster(brokers=2, kafka="4.4.0", chroot="/groups") as cluster:
         yield cluster
 
 

@@ -45,7 +45,9 @@ def test_messages_and_batches_are_read(zkconsumer_cluster: Cluster, unique: Call
         zkconsumer_cluster.admin.produce(TopicPartition(topic, 0), numbered_batch(0, 100, codec=codec))
     properties = {
         **zkconsumer_cluster.consumer_properties,
-        **{"group.id": unique("g"), "auto.offset.reset": "smallest", "consumer.timeout.ms": "3000"},
+        "group.id": unique("g"),
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": "3000",
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(properties), topic],

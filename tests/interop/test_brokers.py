@@ -1,4 +1,4 @@
-"""Run the same tests with brokers of each generation, from 0.8.2 to 4.3."""
+"""Run the same tests with brokers of each generation, from 0.8.2 to 4.4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import is_kraft, numbers
 
 #: The oldest release is tested in every run, the others in ``make interop``. All other tests use the newest release.
-GENERATIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.3.0"]
+GENERATIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.4.0"]
 IN_EVERY_RUN = ("0.8.2.2",)
 
 

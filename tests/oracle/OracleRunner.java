@@ -403,7 +403,7 @@ public final class OracleRunner {
         private TopologyTestDriver open() throws ReflectiveOperationException {
             final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
             final MockProducer<byte[], byte[]> producer =
-                new MockProducer<byte[], byte[]>(true, new ByteArraySerializer(), new ByteArraySerializer()) {
+                new MockProducer<byte[], byte[]>(true, null, new ByteArraySerializer(), new ByteArraySerializer()) {
                     @Override
                     public List<PartitionInfo> partitionsFor(final String topic) {
                         return java.util.stream.IntStream.range(0, PARTITIONS)
@@ -466,12 +466,23 @@ public final class OracleRunner {
         }
 
         /** Processes what is queued and commits; adds the records that were sent before and during the commit. */
-        private void commit(final StreamTask task, final MockProducer<byte[], byte[]> producer, final ArrayNode outputs) {
+        private void commit(final StreamTask task, final MockProducer<byte[], byte[]> producer, final ArrayNode outputs)
+            throws ReflectiveOperationException {
             process(task);
             outputs.add(sent(producer));
-            task.prepareCommit();
+            prepareCommit(task);
             task.postCommit(true);
             outputs.add(sent(producer));
+        }
+
+        /** Calls a method that has an argument since Kafka 4.0. */
+        private static void prepareCommit(final StreamTask task) throws ReflectiveOperationException {
+            for (final java.lang.reflect.Method method : StreamTask.class.getMethods()) {
+                if (method.getName().equals("prepareCommit")) {
+                    method.invoke(task, method.getParameterCount() == 0 ? new Object[0] : new Object[] {true});
+                    return;
+                }
+            }
         }
 
         private static void process(final StreamTask task) {
@@ -976,8 +987,7 @@ public final class OracleRunner {
 
     /** Selects the producer's choice, no partition, one or two, by the length of key and value; fails for "!part". */
     private static final class ByLength implements StreamPartitioner<String, String> {
-        @Override
-        @Deprecated
+        /** Implements a method that Kafka 4.0 removed. */
         public Integer partition(final String topic, final String key, final String value, final int partitions) {
             throw new AssertionError(topic);
         }

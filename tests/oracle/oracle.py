@@ -17,7 +17,8 @@ from typing import Any
 from zkconsumer.devcluster import jars
 from zkconsumer.devcluster.java import java_home
 
-COORDINATE = "org.apache.kafka:kafka-streams-test-utils:3.9.2"
+#: The releases of Kafka Streams with which zkconsumer is compared: the last one with ZooKeeper, and the latest one.
+RELEASES = ("3.9.2", "4.4.0")
 
 _FOLDER = Path(__file__).parent
 _SOURCES, _PINNED = (_FOLDER / "OracleRunner.java", _FOLDER / "DslRunner.java"), _FOLDER / "oracle-runner.jar"
@@ -31,12 +32,14 @@ class Oracle:
 
     Args:
         runner: name of the class that it runs.
+        release: release of Kafka Streams, one of ``RELEASES``.
     """
 
-    def __init__(self, runner: str = "OracleRunner") -> None:
+    def __init__(self, runner: str = "OracleRunner", release: str = RELEASES[0]) -> None:
+        self.release = release
         memory = Path("/dev/shm")  # RocksDB flushes after each record, which is slow on a disk
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-oracle-", dir=memory if memory.is_dir() else None))
-        libraries = [str(path) for path in jars.resolve(COORDINATE)]
+        libraries = libraries_of(release)
         classes = self._classes(libraries)
         command = [java_home() / "bin" / "java", "-Xmx512m", "-cp", os.pathsep.join([str(classes), *libraries])]
         self._log = (self._folder / "log").open("w")
@@ -80,6 +83,11 @@ class Oracle:
         return compiled(libraries, self._folder / "classes") if compiler().exists() else _PINNED
 
 
+def libraries_of(release: str) -> list[str]:
+    """Return the jars of a release's test driver."""
+    return [str(path) for path in jars.resolve(f"org.apache.kafka:kafka-streams-test-utils:{release}")]
+
+
 def compiled(libraries: list[str], folder: Path) -> Path:
     """Compile the runners into a folder, and return it."""
     command = [compiler(), "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
@@ -103,7 +111,7 @@ def pinned_checksum() -> str:
 def pin_classes() -> None:
     """Write the compiled runners and the checksum of their sources to the jar that machines without a JDK use."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(_PINNED, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(compiled([str(path) for path in jars.resolve(COORDINATE)], Path(folder)).glob("*.class")):
+        for path in sorted(compiled(libraries_of(RELEASES[0]), Path(folder)).glob("*.class")):
             archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes())
         archive.writestr(zipfile.ZipInfo(_CHECKSUM), source_checksum())
 

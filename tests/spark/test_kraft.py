@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(scope="module")
 def zkconsumer_cluster() -> Iterator[DevCluster]:
     """A broker in KRaft mode, and ZooKeeper for the group."""
-    with DevCluster(kafka="4.3.0") as cluster:
+    with DevCluster(kafka="4.4.0") as cluster:
         yield cluster
 
 

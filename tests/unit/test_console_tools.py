@@ -89,7 +89,7 @@ def background_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         (["watch", "--group", "g", "--zookeeper", "127.0.0.1:1"], "3.9.2", "--zookeeper 127.0.0.1:7/a"),
         (
             ["doctor", "--group", "g", "--zookeeper", "127.0.0.1:1"],
-            "4.3.0",
+            "4.4.0",
             "--zookeeper 127.0.0.1:7/a --bootstrap-server 127.0.0.1:8",
         ),
         (["offset-checker", "--group", "g", "--zookeeper", "127.0.0.1:1"], "3.9.2", "--zookeeper 127.0.0.1:7/a"),

@@ -88,7 +88,7 @@ def test_server_container_ends_at_signal(block: str, number: signal.Signals, tmp
     write_command(tmp_path / "bin" / "java")
     config = tmp_path / "opt" / "config"
     config.mkdir(parents=True)
-    for name, text in (("version", "4.3.0"), ("kafka.properties", ""), ("zookeeper.properties", "")):
+    for name, text in (("version", "4.4.0"), ("kafka.properties", ""), ("zookeeper.properties", "")):
         (config / name).write_text(text)
     script = tmp_path / "entrypoint.sh"
     script.write_text((_DOCKER / "entrypoint.sh").read_text().replace("/opt/kafka", str(tmp_path / "opt")))

@@ -106,7 +106,7 @@ class DevCluster(_Client):
 
     Args:
         brokers: number of brokers; broker ids start at 0.
-        kafka: Kafka version, such as ``3.9.2`` or ``4.3.0``.
+        kafka: Kafka version, such as ``3.9.2`` or ``4.4.0``.
         chroot: ZooKeeper chroot of the brokers and consumer groups, such as ``/kafka``.
         broker_config: additional broker properties.
         zookeeper_config: additional ZooKeeper properties.
