@@ -19,11 +19,12 @@ def main(properties: str, topic: str) -> None:
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: consumer.stop())
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        stream = consumer.stream(topic)
         try:
             for batch in stream.batches():  # each batch contains messages of one partition
                 rows += batch.num_rows
-                size += pc.sum(pc.binary_length(batch["value"])).as_py() or 0
+                lengths = pc.call_function("binary_length", [batch["value"]])
+                size += pc.call_function("sum", [lengths]).as_py() or 0
         except ConsumerTimeoutError:
             pass
     print(f"{rows} messages, {size} bytes")

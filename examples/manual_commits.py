@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from zkconsumer import (
     ConsumerConfig,
@@ -23,11 +24,11 @@ from zkconsumer.errors import ConsumerTimeoutError, OwnershipLostError, Retriabl
 BATCH_SIZE = 10
 
 
-def read_batches(stream: KafkaStream) -> Iterator[list[MessageAndMetadata]]:
+def read_batches(stream: KafkaStream[bytes, Any]) -> Iterator[list[MessageAndMetadata[bytes, Any]]]:
     """Yield lists of ``BATCH_SIZE`` messages, or fewer if no message arrives in time or the consumer is stopped."""
     has_ended = False
     while not has_ended:
-        batch: list[MessageAndMetadata] = []
+        batch: list[MessageAndMetadata[bytes, Any]] = []
         try:
             while len(batch) < BATCH_SIZE:
                 batch.append(next(stream))
@@ -38,7 +39,7 @@ def read_batches(stream: KafkaStream) -> Iterator[list[MessageAndMetadata]]:
         yield batch
 
 
-def store(batch: list[MessageAndMetadata], output: Path) -> None:
+def store(batch: list[MessageAndMetadata[bytes, Any]], output: Path) -> None:
     """Append the messages to a file; skip messages that are not JSON."""
     with output.open("a") as file:
         for message in batch:
@@ -75,7 +76,7 @@ def main(properties: str, topic: str, output: str) -> None:
     with create_consumer(config) as consumer:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: consumer.stop())
-        [stream] = consumer.create_message_streams({topic: 1}, value_decoder=json.loads)[topic]
+        stream = consumer.stream(topic, value_decoder=json.loads)
         for batch in read_batches(stream):
             if batch:
                 store(batch, Path(output))

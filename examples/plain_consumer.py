@@ -6,7 +6,7 @@ The loop ends on Ctrl-C or SIGTERM, or when no message arrives within ``consumer
 import signal
 import sys
 
-from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer import ConsumerConfig, create_consumer, string_decoder
 from zkconsumer.errors import ConsumerTimeoutError
 
 
@@ -16,10 +16,10 @@ def main(properties: str, topic: str) -> None:
     with create_consumer(config) as consumer:  # on exit, commits and leaves the group
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: consumer.stop())
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        stream = consumer.stream(topic, value_decoder=string_decoder)
         try:
             for message in stream:
-                print(message.partition, message.offset, message.value.decode())
+                print(message.partition, message.offset, message.value)
         except ConsumerTimeoutError as error:
             print(error, file=sys.stderr)
 

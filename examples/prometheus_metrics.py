@@ -9,7 +9,7 @@ import sys
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer import ConsumerConfig, create_consumer, string_decoder
 from zkconsumer.errors import ConsumerTimeoutError
 from zkconsumer.prometheus import ConsumerCollector
 
@@ -22,10 +22,10 @@ def main(properties: str, topic: str, port: str) -> None:
         registry = CollectorRegistry()
         registry.register(ConsumerCollector(consumer))
         server, thread = start_http_server(int(port), addr="127.0.0.1", registry=registry)
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        stream = consumer.stream(topic, value_decoder=string_decoder)
         try:
             for message in stream:
-                print(message.partition, message.offset, message.value.decode(), flush=True)
+                print(message.partition, message.offset, message.value, flush=True)
         except ConsumerTimeoutError:
             pass
         finally:

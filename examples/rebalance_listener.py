@@ -59,7 +59,7 @@ def main(properties: str, topic: str, folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: consumer.stop())
     with consumer:
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        stream = consumer.stream(topic)
         try:
             for message in stream:
                 counts.add(message.partition)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import cast
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -71,7 +72,7 @@ class PythonConsumer:
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.name = name
         self.consumer = create_consumer(ConsumerConfig.from_dict(properties(cluster, name)))
-        [self._stream] = self.consumer.create_message_streams({TOPIC: 1})[TOPIC]
+        self._stream = self.consumer.stream(TOPIC, value_decoder=int)
         self._numbers: list[int] = []
         self._thread = threading.Thread(target=self._read, name=f"reader-{name}")
         self._thread.start()
@@ -79,7 +80,8 @@ class PythonConsumer:
     def _read(self) -> None:
         try:
             for message in self._stream:
-                self._numbers.append(int(message.value))
+                if message.value is not None:
+                    self._numbers.append(message.value)
         except ClosedError:
             pass
 
@@ -120,7 +122,8 @@ def partitions_by_member(zk: KazooClient) -> Counter[str]:
     if not zk.exists(parent):
         return Counter()
     try:
-        owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
+        numbers = cast(list[str], zk.get_children(parent))
+        owners = [cast(tuple[bytes, object], zk.get(f"{parent}/{number}"))[0].decode() for number in numbers]
     except NoNodeError:  # a partition was released in the meantime
         return Counter()
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)

@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     with HealthServer(consumer, options.health_port) as health, serving_metrics(consumer, options.metrics_port):
         log.info("service_started", health_port=health.port)
         with consumer:  # on exit, commits the offsets of all processed messages, and leaves the group
-            [stream] = consumer.create_message_streams({options.topic: 1})[options.topic]
+            stream = consumer.stream(options.topic)
             for message in stream:
                 process(message)
     log.info("service_stopped")

@@ -14,8 +14,8 @@ from zkconsumer.devcluster.load import batch
 def totals(config: ConsumerConfig, topic: str, count: int) -> int:
     """Return the sum of the numbers in the first ``count`` messages. This is the application under test."""
     with create_consumer(config) as consumer:
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
-        return sum(int(message.value) for message in itertools.islice(stream, count))
+        stream = consumer.stream(topic, value_decoder=int)
+        return sum(message.value or 0 for message in itertools.islice(stream, count))
 
 
 def test_totals(zkconsumer_cluster: DevCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 from zkconsumer.message_py import FIELDS, NO_DECODERS, Decoder, MessageDecoders
 from zkconsumer.version import IS_PURE, explain_missing_module
@@ -19,10 +19,19 @@ else:
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
 
     HEADERS_FIELD: pa.Field
     ARROW_SCHEMA: pa.Schema
     ARROW_SCHEMA_WITH_HEADERS: pa.Schema
+
+else:
+    from typing import TypeVar
+
+    K, V = TypeVar("K"), TypeVar("V")
 
 __all__ = [
     "ARROW_SCHEMA",
@@ -85,8 +94,8 @@ class Endpoint(NamedTuple):
         return next((endpoint for endpoint in candidates if endpoint[:2] == self[:2]), self)
 
 
-class MessageAndMetadata(MessageFields, Sequence[Any]):
-    """A consumed record.
+class MessageAndMetadata(MessageFields, Sequence[Any], Generic[K, V]):
+    """A consumed record. ``K`` and ``V`` are the types that the decoders return, ``bytes`` without a decoder.
 
     A message is a sequence of its eight fields. It compares and hashes like a tuple of them, and is equal to such a
     tuple, but it is not an instance of ``tuple``.
@@ -115,14 +124,14 @@ class MessageAndMetadata(MessageFields, Sequence[Any]):
     topic: str
     partition: int
     offset: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     timestamp: int
     timestamp_type: int
     headers: tuple[tuple[str, bytes | None], ...]
 
     @property
-    def message(self) -> Any:
+    def message(self) -> V | None:
         """The value, named ``message`` as in the Scala class."""
         return self.value
 

@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
-Decoder = Callable[[bytes], Any]
+_T = TypeVar("_T")
+
+#: Function that decodes a key or a value, which is not null.
+Decoder = Callable[[bytes], _T]
 
 #: Decoders of keys and of values; None for bytes.
-MessageDecoders = tuple[Decoder | None, Decoder | None]
+MessageDecoders = tuple[Decoder[Any] | None, Decoder[Any] | None]
 NO_DECODERS: MessageDecoders = (None, None)
 
 #: Fields of a message, in their order.
@@ -51,7 +54,7 @@ class MessageFields:
         self._set([topic, partition, offset, key, value, timestamp, timestamp_type, headers], {})
         return self
 
-    def _set(self, fields: list[Any], decoders: dict[int, Decoder]) -> None:
+    def _set(self, fields: list[Any], decoders: dict[int, Decoder[Any]]) -> None:
         self._items = fields
         #: Decoders of fields that still contain encoded data.
         self._decoders = {field: decoder for field, decoder in decoders.items() if fields[field] is not None}

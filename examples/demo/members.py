@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -31,7 +31,7 @@ class SparkQuery:
 
         import zkconsumer.spark
 
-        settings = {
+        settings: dict[str, Any] = {
             **zkconsumer.spark.recommended_conf(),
             "spark.python.unix.domain.socket.enabled": "false",  # a Unix domain socket fails if its path is too long
             "spark.ui.enabled": "false",
@@ -47,7 +47,7 @@ class SparkQuery:
         self._query: Any = None
         zkconsumer.spark.register(self._spark)
 
-    def start(self, options: Mapping[str, object], count: RecordCount) -> None:
+    def start(self, options: Mapping[str, Any], count: RecordCount) -> None:
         """Start the query.
 
         Args:
@@ -143,9 +143,10 @@ class Owners:
         owners = {}
         for number, path in self._paths.items():
             try:
-                member = self._zk.get(path)[0].decode().rpartition("-")[0]
+                owner, _stat = cast(tuple[bytes, object], self._zk.get(path))
             except NoNodeError:  # the partition is moving to another member
                 continue
+            member = owner.decode().rpartition("-")[0]
             self._query_id = self._query_id or member
             owners[number] = QUERY if member == self._query_id else PLAIN
         return owners

@@ -27,13 +27,16 @@ def main(zookeeper_connect: str, group: str, topic: str) -> None:
 
     threading.Thread(target=wait_for_end_of_input, name="demo-end-of-input", daemon=True).start()
     with create_consumer(ConsumerConfig.from_dict(properties)) as consumer:
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        stream = consumer.stream(topic)
         for batch in stream.batches():
             offsets = batch.column("offset")
             numbers = pc.cast(pc.cast(batch.column("value"), pa.string()), pa.int64())
             first, end = offsets[0].as_py(), offsets[-1].as_py() + 1
             partition = batch.column("partition")[0].as_py()
-            print(json.dumps([partition, first, end, batch.num_rows, pc.sum(numbers).as_py()]), flush=True)
+            print(
+                json.dumps([partition, first, end, batch.num_rows, pc.call_function("sum", [numbers]).as_py()]),
+                flush=True,
+            )
             if leaving.is_set():
                 break  # exiting the with block commits this batch, and leaves the group
 

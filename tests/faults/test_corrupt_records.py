@@ -259,7 +259,7 @@ def test_records_larger_than_fetch_size_are_delivered(cluster: DevCluster, topic
         for batch in (numbers(0, 50), [large], numbers(50, 100), [large, b"behind"], numbers(100, 150)):
             produce(cluster.admin, name, number, batch)
     [stream] = consumer(fetch_message_max_bytes=2000).create_message_streams({name: 1})[name]
-    read: dict[int, list[bytes]] = {0: [], 1: []}
+    read: dict[int, list[bytes | None]] = {0: [], 1: []}
     for message in take(stream, 2 * 153):
         read[message.partition].append(message.value)
     expected = [*numbers(0, 50), large, *numbers(50, 100), large, b"behind", *numbers(100, 150)]

@@ -46,7 +46,8 @@ def test_stop_ends_iteration_and_commits_current_item(
 
     with consumer() as connector:
         [stream] = connector.create_message_streams({name: 1})[name]
-        for item in stream.batches(max_rows=2) if arrow else stream:
+        items: Iterator[Any] = stream.batches(max_rows=2) if arrow else stream
+        for item in items:
             offsets += item.column("offset").to_pylist() if arrow else [item.offset]
             connector.stop()
         assert len(members(zk, group)) == 1, "the consumer is still in the group"

@@ -20,7 +20,7 @@ def test_has_next_loop_of_original_works(admin: Any, topic: Topics, consumer: Co
     connector = consumer(consumer_timeout_ms=500)
     [stream] = connector.create_message_streams({name: 1})[name]
     iterator = iter(stream)
-    seen: list[bytes] = []
+    seen: list[bytes | None] = []
     assert iter(stream) is iterator  # a stream has one iterator
 
     while len(seen) < 5000 and iterator.has_next():

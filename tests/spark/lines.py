@@ -23,10 +23,10 @@ class Words(RecordDecoder):
     def decode(self, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]] | None:
         if record.value is None:
             return None
-        return self._words(record)
+        return self._words(record, record.value)
 
-    def _words(self, record: MessageAndMetadata) -> Iterator[tuple[Any, ...]]:
-        for word in record.value.decode().split(self._separator):
+    def _words(self, record: MessageAndMetadata, value: bytes) -> Iterator[tuple[Any, ...]]:
+        for word in value.decode().split(self._separator):
             if word == "!":
                 raise ValueError("an exclamation mark")
             if word == "?":

@@ -31,7 +31,7 @@ class Returns(RecordDecoder):
     result: ClassVar[Any] = None
 
     def decode(self, record: MessageAndMetadata) -> Any:
-        if record.value != b"bad":
+        if record.value is not None and record.value != b"bad":
             return [(record.value.decode(),)]
         if isinstance(self.result, BaseException):
             raise self.result

@@ -362,7 +362,7 @@ def test_hidden_end_of_log_counts_as_consumed(as_batches: bool, record_property:
     for number in range(200):
         data, end, aborted, visible = random_log(random.Random(seed + number))
         fed = Fed().acquire().put(data, end, aborted=aborted)
-        source = fed.stream.batches() if as_batches else iter(fed.stream)
+        source: Iterator[Any] = fed.stream.batches() if as_batches else iter(fed.stream)
         found: list[int] = []
         while len(found) < len(visible):
             one = next(source)
@@ -879,7 +879,8 @@ def check_release_while_reading(arrow: bool) -> None:
     begun = threading.Event()
 
     def read() -> None:
-        for item in fed.stream.batches(10) if arrow else fed.stream:
+        items: Iterator[Any] = fed.stream.batches(10) if arrow else fed.stream
+        for item in items:
             got.extend(item.column("offset").to_pylist() if arrow else [item.offset])
             begun.set()
 

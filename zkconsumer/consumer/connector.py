@@ -21,7 +21,7 @@ from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError
 from zkconsumer.health import Health, HealthListener
-from zkconsumer.message import Decoder, TopicPartition
+from zkconsumer.message import Decoder, K, TopicPartition, V
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.threads import run_protected
@@ -72,9 +72,9 @@ class ZookeeperConsumerConnector:
         self,
         topics: str | Collection[str],
         *,
-        key_decoder: Decoder | None = None,
-        value_decoder: Decoder | None = None,
-    ) -> KafkaStream:
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> KafkaStream[K, V]:
         """Join the group, and return one stream of one or several topics; see ``create_message_streams``.
 
         With several topics, the consumer registers a whitelist of their names, as with
@@ -105,9 +105,9 @@ class ZookeeperConsumerConnector:
     def create_message_streams(
         self,
         topic_count: Mapping[str, int],
-        key_decoder: Decoder | None = None,
-        value_decoder: Decoder | None = None,
-    ) -> dict[str, list[KafkaStream]]:
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> dict[str, list[KafkaStream[K, V]]]:
         """Join the group and return the streams of each topic.
 
         Blocks until the first rebalance completes. A topic that does not exist yet is consumed once it is created. If
@@ -132,9 +132,9 @@ class ZookeeperConsumerConnector:
         self,
         topic_filter: TopicFilter,
         streams: int = 1,
-        key_decoder: Decoder | None = None,
-        value_decoder: Decoder | None = None,
-    ) -> list[KafkaStream]:
+        key_decoder: Decoder[K] | None = None,
+        value_decoder: Decoder[V] | None = None,
+    ) -> list[KafkaStream[K, V]]:
         """Join the group and return streams for all topics that match a filter, including topics created later.
 
         The partitions of each topic are divided among the streams.
@@ -154,8 +154,8 @@ class ZookeeperConsumerConnector:
         return self._create_streams(registration, key_decoder, value_decoder)[topic_filter.regex]
 
     def _create_streams(
-        self, registration: Registration, key_decoder: Decoder | None, value_decoder: Decoder | None
-    ) -> dict[str, list[KafkaStream]]:
+        self, registration: Registration, key_decoder: Decoder[K] | None, value_decoder: Decoder[V] | None
+    ) -> dict[str, list[KafkaStream[K, V]]]:
         check_function("key_decoder", key_decoder)
         check_function("value_decoder", value_decoder)
         self._check_process()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
+from typing import Any
 
 from zkconsumer.argument_checks import check_offsets
 from zkconsumer.config import ConsumerConfig
@@ -104,8 +105,8 @@ class ConsumerRuntime:
         self,
         config: ConsumerConfig,
         registration: Registration,
-        key_decoder: Decoder | None,
-        value_decoder: Decoder | None,
+        key_decoder: Decoder[Any] | None,
+        value_decoder: Decoder[Any] | None,
         listener: ConsumerRebalanceListener | None,
         health_listener: HealthListener | None,
     ) -> None:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from zkconsumer.argument_checks import check_flag, check_integer
 from zkconsumer.config import ConsumerConfig
@@ -28,10 +28,13 @@ from zkconsumer.fetcher.corrupt_records import log_skipped
 from zkconsumer.fetcher.decode import MAX_ROWS
 from zkconsumer.fetcher.queues import StreamQueue
 from zkconsumer.log import get_logger
-from zkconsumer.message import MessageAndMetadata, MessageDecoders, MessageIterator, MessageRows, TopicPartition
+from zkconsumer.message import K, MessageAndMetadata, MessageDecoders, MessageIterator, MessageRows, TopicPartition, V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: All streams of this process; used by ``_after_fork``.
-_streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
+_streams: weakref.WeakSet[KafkaStream[Any, Any]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
@@ -109,7 +112,7 @@ class StreamSettings:
         )
 
 
-class KafkaStream(MessageIterator):
+class KafkaStream(MessageIterator, Generic[K, V]):
     """A stream of records from the partitions that are assigned to one thread id.
 
     Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. Only one
@@ -121,6 +124,8 @@ class KafkaStream(MessageIterator):
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
     - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. These
       conditions are checked once per decoded block of records, not for each message.
+
+    ``K`` and ``V`` are the types of the decoded keys and values, as in ``MessageAndMetadata``.
 
     Only the application thread modifies the fields. ``positions`` is shared with the member thread.
 
@@ -149,12 +154,16 @@ class KafkaStream(MessageIterator):
         self._set_block(None)
         _streams.add(self)
 
-    def _set_block(self, block: MessageRows[MessageAndMetadata] | None) -> None:
+    def _set_block(self, block: MessageRows[MessageAndMetadata[K, V]] | None) -> None:
         self._block = block
         # The base class returns these messages without a lock and without calling this class; None ends that.
         self._rows = block
         if self._queue.is_stopped:  # checked last, because ``stop`` may be called between any two instructions
             self._rows = None
+
+    if TYPE_CHECKING:  # the base class implements the method
+
+        def __next__(self) -> MessageAndMetadata[K, V]: ...
 
     def __repr__(self) -> str:
         # The representation must not consume the stream (KAFKA-1146).
@@ -176,7 +185,7 @@ class KafkaStream(MessageIterator):
             return False
         return True
 
-    def peek(self) -> Any:
+    def peek(self) -> MessageAndMetadata[K, V]:
         """Wait for a message and return it; the next ``next()`` returns the same message.
 
         Raises:
@@ -189,7 +198,7 @@ class KafkaStream(MessageIterator):
         self._peeked = peeked
         return peeked
 
-    def _peek_in_block(self) -> MessageAndMetadata | None:
+    def _peek_in_block(self) -> MessageAndMetadata[K, V] | None:
         """Return the first message of the current block; None if there is none."""
         rows = self._rows
         try:
@@ -203,7 +212,7 @@ class KafkaStream(MessageIterator):
         self._set_block(None)
         self._refetch()
 
-    def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
+    def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[pa.RecordBatch]:
         """Return an iterator over Arrow record batches, each from a single partition.
 
         The columns match those of Spark's Kafka source. A batch counts as consumed when the next one is requested. The
@@ -285,7 +294,7 @@ class KafkaStream(MessageIterator):
         """
         delivery = self.positions.deliver(items)
         if delivery is Delivery.ALLOWED:
-            remaining = items.remaining
+            remaining: Any = items.remaining
             block = remaining if isinstance(remaining, MessageRows) else None
             if block is not None:
                 self._set_block(block)
@@ -395,7 +404,7 @@ class KafkaStream(MessageIterator):
 class _Batches:
     """Iterator over a stream's Arrow batches; not a generator, because a generator ends after an error."""
 
-    def __init__(self, stream: KafkaStream, reader: ArrowReader) -> None:
+    def __init__(self, stream: KafkaStream[Any, Any], reader: ArrowReader) -> None:
         self._stream = stream
         self._reader = reader
 

@@ -6,6 +6,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.topicThreadIdAndQueues.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Any
 
 from zkconsumer.consumer.owner import StreamOwner
 from zkconsumer.consumer.stream import KafkaStream, StreamSettings
@@ -47,9 +48,9 @@ class ConsumerStreams:
     ) -> None:
         #: Regular expression of the topic filter, whose streams receive the records of all matching topics.
         self._filter = next(iter(registration.subscription)) if registration.is_filter else None
-        self._streams: dict[StreamKey, KafkaStream] = {}
+        self._streams: dict[StreamKey, KafkaStream[Any, Any]] = {}
         self._thread_of: dict[TopicPartition, str] = {}
-        self.by_topic: dict[str, list[KafkaStream]] = {}
+        self.by_topic: dict[str, list[KafkaStream[Any, Any]]] = {}
         self.queues: dict[StreamKey, StreamQueue] = {}
         for name, count in registration.subscription.items():
             self.by_topic[name] = []

@@ -81,7 +81,7 @@ def _check_worker_python(executable: str) -> None:
     )
 
 
-def recommended_conf() -> dict[str, str]:
+def recommended_conf() -> dict[str, Any]:
     """Return recommended Spark session settings, which save about 150 ms per batch in total.
 
     - Unix domain sockets to the Python workers save about 40 ms per task. If the path of Java's temporary directory has

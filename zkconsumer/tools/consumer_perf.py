@@ -11,8 +11,10 @@ import argparse
 import random
 import re
 import time
+from collections.abc import Iterator
 from concurrent import futures
 from datetime import UTC, datetime
+from typing import Any
 
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.consumer.connector import create_consumer
@@ -159,7 +161,8 @@ class _StreamReader:
         options = self._options
         report_at = time.monotonic() + self._interval_s
         try:
-            for item in self._stream.batches() if options.arrow else self._stream:
+            items: Iterator[Any] = self._stream.batches() if options.arrow else self._stream
+            for item in items:
                 if options.arrow:
                     self.messages += item.num_rows
                     self.size += item.column("value").nbytes

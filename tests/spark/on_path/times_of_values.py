@@ -14,10 +14,10 @@ class Times(RecordDecoder):
     schema = "minute bigint"
 
     def decode(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
-        return [(int(record.value) // 60_000,)]
+        return [(int(record.value or b"") // 60_000,)]
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
-        return int(record.value)
+        return int(record.value or b"")
 
 
 class Timeless(Times):
