@@ -118,7 +118,8 @@ def find_rule(annotation: Any) -> Rule:
     """
     text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
     plain = text.removesuffix(" | None")
-    rule = _FUNCTION if plain.startswith("Callable[") else _RULES[plain]
+    name = plain if plain in _RULES else plain.partition("[")[0]  # without type arguments
+    rule = _FUNCTION if name == "Callable" else _RULES[name]
     return rule if plain == text else _or_none(rule)
 
 

@@ -477,8 +477,8 @@ def test_invalid_steps_are_rejected(builder: StreamsBuilder) -> None:
         (lambda: builder.stream("a", pattern="b"), "requires exactly one of topics and pattern"),
         (lambda: stream.join(builder.stream("b"), join), "a stream-stream join requires windows"),
         (lambda: stream.join(builder.global_table("g"), join), "a join with a global table requires key"),
-        (lambda: stream.outer_join(table, join), "is not supported with a table; use left_join"),  # type: ignore[arg-type]
-        (lambda: stream.join("in", join), "must be a KStream, KTable or GlobalKTable, got 'in'"),  # type: ignore[arg-type]
+        (lambda: stream.outer_join(table, join), "is not supported with a table; use left_join"),  # type: ignore[call-overload]
+        (lambda: stream.join("in", join), "must be a KStream, KTable or GlobalKTable, got 'in'"),  # type: ignore[call-overload]
         (
             lambda: stream.join(table, join, grace_ms=5),
             "requires a versioned table with history_ms of at least 5, got history_ms=None",
@@ -487,7 +487,7 @@ def test_invalid_steps_are_rejected(builder: StreamsBuilder) -> None:
             lambda: stream.join(table, join, windows=JoinWindows(before_ms=0, after_ms=1)),
             "'windows' is not supported by",
         ),
-        (lambda: stream.join(table, join, window=5), "unknown join argument 'window'"),  # type: ignore[call-arg]
+        (lambda: stream.join(table, join, window=5), "unknown join argument 'window'"),  # type: ignore[call-overload]
         (lambda: table.suppress(UntilWindowCloses()), "requires a windowed aggregation before suppress"),
         (lambda: table.filter(starts_with_a, store=5), "store must be a name or a Materialized"),  # type: ignore[arg-type]
         (lambda: builder.global_table("v", store=Materialized(history_ms=1)), "cannot be versioned"),
@@ -534,7 +534,8 @@ def test_windowed_keys_are_serialized_as_in_kafka_streams() -> None:
     assert time.deserialize("t", time.serialize("t", window)) == window
     assert session.serialize("t", window) == b"key" + (15).to_bytes(8, "big") + (5).to_bytes(8, "big")
     assert session.deserialize("t", session.serialize("t", window)) == window
-    assert time.serialize("t", None) is session.deserialize("t", None) is None
+    both: list[serdes.Serde] = [time, session]
+    assert all(serde.serialize("t", None) is serde.deserialize("t", None) is None for serde in both)
 
 
 def test_windows_of_key_are_in_one_partition() -> None:

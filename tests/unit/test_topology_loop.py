@@ -827,7 +827,7 @@ def test_function_of_sink_can_take_output(loop: Any) -> None:
 
 # ---- conversions -------------------------------------------------------------------------------------------
 
-SERDES = {
+SERDES: dict[Codec, Serde] = {
     Codec.BYTES: BYTES,
     Codec.STRING: STRING,
     Codec.INTEGER: INTEGER,

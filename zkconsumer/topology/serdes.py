@@ -9,9 +9,10 @@ import enum
 import json as _json
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.function_names import function_name
+from zkconsumer.topology.type_variables import T
 
 #: Function that returns an object, given the topic and the serialized bytes or None.
 Deserializer = Callable[[str, bytes | None], Any]
@@ -21,18 +22,21 @@ Serializer = Callable[[str, Any], bytes | None]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+_E = TypeVar("_E")
 
 
-class Serde(NamedTuple):
+class Serde(NamedTuple, Generic[T]):
     """A serializer and the matching deserializer. Sources and sinks also call them with None; stores do not.
+
+    ``T`` is the type of the objects.
 
     Attributes:
         serialize: function that returns the serialized bytes, given the topic and an object.
         deserialize: function that returns the object, given the topic and the serialized bytes.
     """
 
-    serialize: Callable[[str, Any], bytes | None]
-    deserialize: Callable[[str, bytes | None], Any]
+    serialize: Callable[[str, T], bytes | None]
+    deserialize: Callable[[str, bytes | None], T | None]
 
     def __repr__(self) -> str:
         return f"Serde({function_name(self.serialize)}, {function_name(self.deserialize)})"
@@ -70,7 +74,7 @@ def complete(function: F, default: Serde) -> F:
 _INTEGER, _LONG, _DOUBLE = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")
 
 
-def _expect(expected: type, value: Any) -> Any:
+def _expect(expected: type[_E], value: object) -> _E:
     if not isinstance(value, expected):
         raise TypeError(f"must be {expected.__name__}, got {type(value).__name__}")
     return value
@@ -83,17 +87,17 @@ def _pack_integer(packer: struct.Struct, value: Any) -> bytes:
     return packer.pack(value)
 
 
-def check_bytes(_topic: str, value: Any) -> bytes | None:
+def check_bytes(_topic: str, value: bytes | None) -> bytes | None:
     """Return bytes or None unchanged; raise TypeError for other types."""
     return None if value is None else _expect(bytes, value)
 
 
-def same_bytes(_topic: str, data: bytes | None) -> Any:
+def same_bytes(_topic: str, data: bytes | None) -> bytes | None:
     """Return the bytes unchanged, without validating them."""
     return data
 
 
-def string_to_bytes(_topic: str, value: Any) -> bytes | None:
+def string_to_bytes(_topic: str, value: str | None) -> bytes | None:
     """Encode a string as UTF-8."""
     return None if value is None else _expect(str, value).encode()
 
@@ -103,7 +107,7 @@ def bytes_to_string(_topic: str, data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
 
-def integer_to_bytes(_topic: str, value: Any) -> bytes | None:
+def integer_to_bytes(_topic: str, value: int | None) -> bytes | None:
     """Encode a 32-bit integer."""
     return None if value is None else _pack_integer(_INTEGER, value)
 
@@ -113,7 +117,7 @@ def bytes_to_integer(_topic: str, data: bytes | None) -> int | None:
     return None if data is None else int(_INTEGER.unpack(data)[0])
 
 
-def long_to_bytes(_topic: str, value: Any) -> bytes | None:
+def long_to_bytes(_topic: str, value: int | None) -> bytes | None:
     """Encode a 64-bit integer."""
     return None if value is None else _pack_integer(_LONG, value)
 
@@ -123,7 +127,7 @@ def bytes_to_long(_topic: str, data: bytes | None) -> int | None:
     return None if data is None else int(_LONG.unpack(data)[0])
 
 
-def double_to_bytes(_topic: str, value: Any) -> bytes | None:
+def double_to_bytes(_topic: str, value: float | None) -> bytes | None:
     """Encode a 64-bit floating-point number."""
     return None if value is None else _DOUBLE.pack(value if isinstance(value, int) else _expect(float, value))
 
@@ -144,17 +148,17 @@ def bytes_to_json(_topic: str, data: bytes | None) -> Any:
 
 
 #: Bytes, unchanged.
-BYTES = Serde(check_bytes, same_bytes)
+BYTES: Serde[bytes] = Serde(check_bytes, same_bytes)
 #: Strings as UTF-8.
-STRING = Serde(string_to_bytes, bytes_to_string)
+STRING: Serde[str] = Serde(string_to_bytes, bytes_to_string)
 #: 32-bit big-endian integers, like Java's ``Integer``. In stores, negative numbers sort after positive numbers.
-INTEGER = Serde(integer_to_bytes, bytes_to_integer)
+INTEGER: Serde[int] = Serde(integer_to_bytes, bytes_to_integer)
 #: 64-bit big-endian integers, like Java's ``Long``. In stores, negative numbers sort after positive numbers.
-LONG = Serde(long_to_bytes, bytes_to_long)
+LONG: Serde[int] = Serde(long_to_bytes, bytes_to_long)
 #: 64-bit floating-point numbers, like Java's ``Double``.
-DOUBLE = Serde(double_to_bytes, bytes_to_double)
+DOUBLE: Serde[float] = Serde(double_to_bytes, bytes_to_double)
 #: Objects as UTF-8 JSON. Object keys are sorted, so that equal objects are serialized to equal bytes.
-JSON = Serde(json_to_bytes, bytes_to_json)
+JSON: Serde[Any] = Serde(json_to_bytes, bytes_to_json)
 
 
 class Codec(enum.IntEnum):

@@ -14,6 +14,7 @@ from zkconsumer.topology.declared.nodes import Partitioner
 from zkconsumer.topology.murmur2 import murmur2
 from zkconsumer.topology.serdes import Codec, Serde, Serializer, choose_serde, serializer_codec
 from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.type_variables import K
 
 _TIME = struct.Struct(">q")
 _TIMES = struct.Struct(">qq")
@@ -89,7 +90,7 @@ class DeserializeSessionWindowed(WindowedKeys):
 
 
 @check_arguments
-def time_windowed(inner: Serde | None, size_ms: int) -> Serde:
+def time_windowed(inner: Serde[K] | None, size_ms: int) -> Serde[Windowed[K]]:
     """Return a serde for the keys of time windows and sliding windows.
 
     Args:
@@ -100,7 +101,7 @@ def time_windowed(inner: Serde | None, size_ms: int) -> Serde:
 
 
 @check_arguments
-def session_windowed(inner: Serde | None) -> Serde:
+def session_windowed(inner: Serde[K] | None) -> Serde[Windowed[K]]:
     """Return a serde for the keys of session windows.
 
     Args:

@@ -14,14 +14,15 @@ from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.loop.aggregator_py import aggregate_value
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.type_variables import A, K, V
 
 #: Function that returns the initial aggregate.
-Initializer = Callable[[], Any]
+Initializer = Callable[[], A]
 #: Function that returns the new aggregate, given a key, a value and the current aggregate.
-Aggregator = Callable[[Any, Any, Any], Any]
+Aggregator = Callable[[K, V, A], A | None]
 
 #: Function that combines the current result with a new value.
-Reducer = Callable[[Any, Any], Any]
+Reducer = Callable[[V, V], V]
 
 
 def zero() -> int:
@@ -38,7 +39,7 @@ def nothing() -> None:
     """Return None, the initial result of ``reduce``."""
 
 
-def reduce_values(reducer: Reducer, _key: Any, value: Any, so_far: Any) -> Any:
+def reduce_values(reducer: Reducer[Any], _key: Any, value: Any, so_far: Any) -> Any:
     """Combine the current result and a value with ``reducer``. The first value of a key becomes its first result."""
     return value if so_far is None else reducer(so_far, value)
 

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.dsl.graph import ProcessorGraphNode
 from zkconsumer.topology.dsl.names import check_name
 from zkconsumer.topology.dsl.stateless import Branch, PassThrough, Predicate
+from zkconsumer.topology.type_variables import K, V
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.stream import KStream
 
 #: Function applied to a branch. The stream that it returns replaces the branch in the result; None omits the branch.
-Chain = Callable[["KStream"], "KStream | None"]
+Chain = Callable[["KStream[K, V]"], "KStream[K, V] | None"]
 
 
-class BranchedKStream:
+class BranchedKStream(Generic[K, V]):
     """Splits a stream: each record goes to the first branch that accepts it, or else to the default branch, if any.
 
     ::
@@ -35,12 +36,12 @@ class BranchedKStream:
         name: prefix of the branch names; None for a generated prefix.
     """
 
-    def __init__(self, stream: KStream, name: str | None) -> None:
+    def __init__(self, stream: KStream[K, V], name: str | None) -> None:
         self._stream, self._names = stream, stream.graph.names
         self._name = self._names.choose(name, "KSTREAM-BRANCH-")
         self._predicates: list[Predicate] = []
         self._children: list[str] = []
-        self._streams: dict[str, KStream] = {}
+        self._streams: dict[str, KStream[K, V]] = {}
         self._is_complete = False
         self._node = ProcessorGraphNode(
             self._name, lambda: partial(Branch, tuple(self._predicates), tuple(self._children))
@@ -48,7 +49,9 @@ class BranchedKStream:
         stream.graph.add(self._node, stream.node)
 
     @check_arguments
-    def branch(self, predicate: Predicate, *, name: str | None = None, chain: Chain | None = None) -> BranchedKStream:
+    def branch(
+        self, predicate: Predicate[K, V], *, name: str | None = None, chain: Chain[K, V] | None = None
+    ) -> BranchedKStream[K, V]:
         """Add a branch for records that no earlier branch accepts and for which ``predicate(key, value)`` is true.
 
         Args:
@@ -62,7 +65,7 @@ class BranchedKStream:
         return self
 
     @check_arguments
-    def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
+    def default_branch(self, *, name: str | None = None, chain: Chain[K, V] | None = None) -> dict[str, KStream[K, V]]:
         """Add a branch for all remaining records, and return a dict from branch names to streams.
 
         Args:
@@ -73,7 +76,7 @@ class BranchedKStream:
         self._add("0" if name is None else name, chain)
         return self.no_default_branch()
 
-    def no_default_branch(self) -> dict[str, KStream]:
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
         """Return a dict from branch names to streams. Records that no branch accepts are dropped."""
         self._is_complete = True
         return self._streams
@@ -84,7 +87,7 @@ class BranchedKStream:
                 f"split {self._name!r}: a branch was added after default_branch() or no_default_branch()"
             )
 
-    def _add(self, suffix: str, chain: Chain | None) -> None:
+    def _add(self, suffix: str, chain: Chain[K, V] | None) -> None:
         if not suffix:
             check_name(suffix, "name")
         name = check_name(self._name + suffix)

@@ -34,6 +34,7 @@ from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.timestamps import TimestampExtractor
+from zkconsumer.topology.type_variables import K, V
 
 _TABLE_SOURCE = "KTABLE-SOURCE-"
 
@@ -61,12 +62,12 @@ class StreamsBuilder:
         topics: str | Sequence[str] = (),
         *,
         pattern: str | None = None,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: str | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """Read one or more topics as a stream.
 
         Args:
@@ -104,13 +105,13 @@ class StreamsBuilder:
         self,
         topic: str,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
         offset_reset: str | None = None,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, V]:
         """Read a topic as a table: a record sets the value of its key, and a value of None deletes the key.
 
         Args:
@@ -145,11 +146,11 @@ class StreamsBuilder:
         self,
         topic: str,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> GlobalKTable:
+    ) -> GlobalKTable[K, V]:
         """Read all partitions of a topic into a table that every task can access.
 
         Args:

@@ -6,7 +6,7 @@ Source: Kafka 3.9 CogroupedKStreamImpl and CogroupedStreamAggregateBuilder.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import (
@@ -27,6 +27,8 @@ from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.dsl.views import StoreView, View
 from zkconsumer.topology.dsl.window_aggregates import Emit
 from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.type_variables import VO, A, K
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.grouped_stream import KGroupedStream
@@ -35,7 +37,7 @@ _AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 _MERGE = "COGROUPKSTREAM-MERGE-"
 
 
-class CogroupedKStream:
+class CogroupedKStream(Generic[K, A]):
     """Several grouped streams, each with its own aggregator, that are aggregated into one table.
 
     Args:
@@ -49,7 +51,7 @@ class CogroupedKStream:
         self._parents: dict[KGroupedStream, GraphNode] = {}
 
     @check_arguments
-    def cogroup(self, grouped: KGroupedStream, aggregator: Aggregator) -> CogroupedKStream:
+    def cogroup(self, grouped: KGroupedStream[K, VO], aggregator: Aggregator[K, VO, A]) -> CogroupedKStream[K, A]:
         """Add a grouped stream.
 
         Args:
@@ -61,7 +63,7 @@ class CogroupedKStream:
         return self
 
     @check_arguments
-    def windowed_by(self, windows: Windows) -> CogroupedKStream:
+    def windowed_by(self, windows: Windows) -> CogroupedKStream[Windowed[K], A]:
         """Also group the records by window."""
         windowed = CogroupedKStream(self._graph, windows)
         windowed._aggregators, windowed._parents = self._aggregators, self._parents
@@ -70,12 +72,12 @@ class CogroupedKStream:
     @check_arguments
     def aggregate(
         self,
-        initializer: Initializer,
-        merger: Merger | None = None,
+        initializer: Initializer[A],
+        merger: Merger[Any, A] | None = None,
         *,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, A]:
         """Aggregate the values of all streams into one table.
 
         Args:

@@ -6,6 +6,7 @@ Source: Kafka 3.9 KGroupedStreamImpl and GroupedStreamAggregateBuilder.
 from __future__ import annotations
 
 from functools import partial
+from typing import Generic
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology import serdes as standard
@@ -22,10 +23,11 @@ from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.dsl.views import StoreView
 from zkconsumer.topology.dsl.window_aggregates import Emit
 from zkconsumer.topology.dsl.windowed_stream import WindowedKStream
+from zkconsumer.topology.type_variables import A, K, V
 from zkconsumer.topology.windows import SlidingWindows
 
 
-class KGroupedStream:
+class KGroupedStream(Generic[K, V]):
     """A stream grouped by key. Its methods aggregate the records into a table.
 
     Args:
@@ -51,7 +53,7 @@ class KGroupedStream:
         self._repartition: RepartitionGraphNode | None = None
 
     @check_arguments
-    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable[K, int]:
         """Count the records of each key. Records whose value is None are ignored.
 
         Args:
@@ -62,7 +64,7 @@ class KGroupedStream:
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, zero, add_one)
 
     @check_arguments
-    def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def reduce(self, reducer: Reducer[V], *, store: StoreSettings = None, name: str | None = None) -> KTable[K, V]:
         """Combine the values of each key. Records whose value is None are ignored.
 
         Args:
@@ -78,12 +80,12 @@ class KGroupedStream:
     @check_arguments
     def aggregate(
         self,
-        initializer: Initializer,
-        aggregator: Aggregator,
+        initializer: Initializer[A],
+        aggregator: Aggregator[K, V, A],
         *,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, A]:
         """Aggregate the values of each key. Records whose value is None are ignored.
 
         Args:
@@ -97,7 +99,7 @@ class KGroupedStream:
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, initializer, aggregator)
 
     @check_arguments
-    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_UPDATE) -> WindowedKStream:
+    def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_UPDATE) -> WindowedKStream[K, V]:
         """Also group the records by window.
 
         Args:
@@ -107,13 +109,14 @@ class KGroupedStream:
         return WindowedKStream(self, windows, emit)
 
     @check_arguments
-    def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
+    def cogroup(self, aggregator: Aggregator[K, V, A]) -> CogroupedKStream[K, A]:
         """Start an aggregation of several grouped streams into one table.
 
         Args:
             aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         """
-        return CogroupedKStream(self.graph).cogroup(self, aggregator)
+        cogrouped: CogroupedKStream[K, A] = CogroupedKStream(self.graph)
+        return cogrouped.cogroup(self, aggregator)
 
     # ---- called by other steps ----
 
@@ -155,7 +158,11 @@ class KGroupedStream:
         return KTable(self.graph, node, serdes, sources, operation, history_ms)
 
     def _aggregate(
-        self, name: str, settings: TableStoreSettings, initializer: Initializer | None, aggregator: Aggregator
-    ) -> KTable:
+        self,
+        name: str,
+        settings: TableStoreSettings,
+        initializer: Initializer[A] | None,
+        aggregator: Aggregator[K, V, A],
+    ) -> KTable[K, A]:
         create = partial(Aggregate, settings.name, initializer, aggregator)
         return self.build(name, AggregateOperation(StoreView(settings.name), create), settings)

@@ -6,7 +6,7 @@ Source: Kafka 3.9 KGroupedTableImpl, KTableAggregate, KTableReduce, ChangedSeria
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import StreamsError
@@ -23,6 +23,7 @@ from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.dsl.views import StoreView
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.type_variables import A, K, V
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.table import KTable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _AGGREGATE = "KTABLE-AGGREGATE-"
 
 
-class KGroupedTable:
+class KGroupedTable(Generic[K, V]):
     """A table grouped by new keys. Its methods aggregate the values into a table.
 
     An update subtracts the old value from the aggregate of its key, and adds the new value to the aggregate of its key.
@@ -48,7 +49,7 @@ class KGroupedTable:
         self._repartition: RepartitionGraphNode | None = None
 
     @check_arguments
-    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable[K, int]:
         """Count the values of each key.
 
         Args:
@@ -60,8 +61,8 @@ class KGroupedTable:
 
     @check_arguments
     def reduce(
-        self, adder: Reducer, subtractor: Reducer, *, store: StoreSettings = None, name: str | None = None
-    ) -> KTable:
+        self, adder: Reducer[V], subtractor: Reducer[V], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Combine the values of each key.
 
         Args:
@@ -78,13 +79,13 @@ class KGroupedTable:
     @check_arguments
     def aggregate(
         self,
-        initializer: Initializer,
-        adder: Aggregator,
-        subtractor: Aggregator,
+        initializer: Initializer[A],
+        adder: Aggregator[K, V, A],
+        subtractor: Aggregator[K, V, A],
         *,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, A]:
         """Aggregate the values of each key.
 
         Args:

@@ -15,10 +15,11 @@ from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, Emit
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.type_variables import A, K
 from zkconsumer.topology.windows import SessionWindows
 
 #: Function that merges the aggregates of two sessions, given the key and both aggregates.
-Merger = Callable[[Any, Any, Any], Any]
+Merger = Callable[[K, A, A], A]
 
 
 class SessionAggregate(Processor):

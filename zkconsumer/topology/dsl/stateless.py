@@ -13,11 +13,12 @@ from typing import Any
 
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.type_variables import K, V
 
 #: Function that returns whether a record is accepted, given its key and value.
-Predicate = Callable[[Any, Any], Any]
+Predicate = Callable[[K, V], Any]
 #: Function that is called with the key and value of a record.
-Action = Callable[[Any, Any], object]
+Action = Callable[[K, V], object]
 
 
 class StatelessProcessor(Processor):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Generic, Literal, Unpack, overload
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.declared.nodes import Partitioner, TopicExtractor, check_supplier
@@ -27,10 +27,13 @@ from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder, to_builders
+from zkconsumer.topology.type_variables import KR, VO, VR, K, V
 
 
-class KStream:
+class KStream(Generic[K, V]):
     """A stream of records. Operations such as ``filter`` add a step to the builder, and return the resulting stream.
+
+    ``K`` and ``V`` are the types of keys and values that are not None.
 
     Step names are optional and must be unique. They can contain letters, digits, dots, underscores and hyphens.
 
@@ -59,33 +62,47 @@ class KStream:
     # ---- stateless operations ----
 
     @check_arguments
-    def filter(self, predicate: Predicate, *, name: str | None = None) -> KStream:
+    def filter(self, predicate: Predicate[K, V], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which ``predicate(key, value)`` is true."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, False), self.serdes)
 
     @check_arguments
-    def filter_not(self, predicate: Predicate, *, name: str | None = None) -> KStream:
+    def filter_not(self, predicate: Predicate[K, V], *, name: str | None = None) -> KStream[K, V]:
         """Keep the records for which ``predicate(key, value)`` is false."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, True), self.serdes)
 
     @check_arguments
-    def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
+    def map(self, mapper: Callable[[K, V], tuple[KR, VR]], *, name: str | None = None) -> KStream[KR, VR]:
         """Replace each record with the key-value pair that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-MAP-", name, partial(stateless.Map, mapper), Serdes(), changes_key=True)
 
     @check_arguments
-    def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
+    def select_key(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]:
         """Replace the key of each record with the result of ``mapper(key, value)``."""
         serdes = Serdes(None, self.serdes.value)
         return self._append("KSTREAM-KEY-SELECT-", name, partial(stateless.SelectKey, mapper), serdes, changes_key=True)
 
     @check_arguments
-    def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
+    def flat_map(
+        self, mapper: Callable[[K, V], Iterable[tuple[KR, VR]]], *, name: str | None = None
+    ) -> KStream[KR, VR]:
         """Replace each record with the key-value pairs that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-FLATMAP-", name, partial(stateless.FlatMap, mapper), Serdes(), changes_key=True)
 
+    @overload
+    def map_values(
+        self, mapper: Callable[[V], VR], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def map_values(
+        self, mapper: Callable[[K, V], VR], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+
     @check_arguments
-    def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
+    def map_values(
+        self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None
+    ) -> KStream[K, Any]:
         """Replace the value of each record with the result of ``mapper``.
 
         Args:
@@ -96,10 +113,20 @@ class KStream:
         kind = stateless.MapValuesWithKey if with_key else stateless.MapValues
         return self._append_values("KSTREAM-MAPVALUES-", name, partial(kind, mapper))
 
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[V], Iterable[VR]], *, with_key: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[K, V], Iterable[VR]], *, with_key: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+
     @check_arguments
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
-    ) -> KStream:
+    ) -> KStream[K, Any]:
         """Replace each record with one record per value that ``mapper`` returns.
 
         Args:
@@ -111,17 +138,17 @@ class KStream:
         return self._append_values("KSTREAM-FLATMAPVALUES-", name, partial(kind, mapper))
 
     @check_arguments
-    def peek(self, action: Action, *, name: str | None = None) -> KStream:
+    def peek(self, action: Action[K, V], *, name: str | None = None) -> KStream[K, V]:
         """Call ``action(key, value)`` for each record, and forward the record unchanged."""
         return self._append("KSTREAM-PEEK-", name, partial(stateless.Peek, action), self.serdes)
 
     @check_arguments
-    def foreach(self, action: Action, *, name: str | None = None) -> None:
+    def foreach(self, action: Action[K, V], *, name: str | None = None) -> None:
         """Call ``action(key, value)`` for each record."""
         self._append("KSTREAM-FOREACH-", name, partial(stateless.ForEach, action), self.serdes)
 
     @check_arguments
-    def merge(self, other: KStream, *, name: str | None = None) -> KStream:
+    def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
         """Merge this stream and ``other``. Order is preserved within each stream, but not across the streams."""
         self.graph.check_same_builder("merge(): other", other.graph)
         chosen = self.graph.names.choose(name, "KSTREAM-MERGE-")
@@ -132,7 +159,7 @@ class KStream:
         return KStream(self.graph, node, chosen, Serdes(), unite(self.sources, other.sources), is_rekeyed)
 
     @check_arguments
-    def split(self, *, name: str | None = None) -> BranchedKStream:
+    def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
         """Split the stream into branches; see ``BranchedKStream``."""
         return BranchedKStream(self, name)
 
@@ -167,7 +194,7 @@ class KStream:
         *connected: str,
         stores: Iterable[StoreBuilder] = (),
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, Any]:
         """Process the records with a ``Processor`` that must not change keys; see ``process``.
 
         This step does not cause a repartition downstream, so forwarded records must have the same keys as the received
@@ -187,8 +214,8 @@ class KStream:
         self,
         topic: str | TopicExtractor,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> None:
@@ -211,11 +238,11 @@ class KStream:
         self,
         *,
         partitions: int | None = None,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         partitioner: Partitioner | None = None,
         name: str | None = None,
-    ) -> KStream:
+    ) -> KStream[K, V]:
         """Repartition the records by key, through an internal topic.
 
         Args:
@@ -240,7 +267,7 @@ class KStream:
     # ---- tables and groups ----
 
     @check_arguments
-    def to_table(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def to_table(self, *, store: StoreSettings = None, name: str | None = None) -> KTable[K, V]:
         """Convert the stream to a table with the latest value for each key. A value of None deletes the key.
 
         Args:
@@ -263,8 +290,8 @@ class KStream:
 
     @check_arguments
     def group_by_key(
-        self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
-    ) -> KGroupedStream:
+        self, *, key_serde: Serde[K] | None = None, value_serde: Serde[V] | None = None, name: str | None = None
+    ) -> KGroupedStream[K, V]:
         """Group the records by key.
 
         Args:
@@ -280,12 +307,12 @@ class KStream:
     @check_arguments
     def group_by(
         self,
-        mapper: Callable[[Any, Any], Any],
+        mapper: Callable[[K, V], KR],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[V] | None = None,
         name: str | None = None,
-    ) -> KGroupedStream:
+    ) -> KGroupedStream[KR, V]:
         """Group the records by the result of ``mapper(key, value)``; see ``group_by_key``."""
         stream = self.select_key(mapper, name=name)
         serdes = stream.serdes.override(key_serde, value_serde)
@@ -293,34 +320,116 @@ class KStream:
 
     # ---- joins ----
 
-    def join(self, other: Joinable, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
+    @overload
+    def join(
+        self,
+        other: Joinable[K, VO],
+        joiner: Callable[[V, VO], VR],
+        *,
+        with_key: Literal[False] = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def join(
+        self,
+        other: Joinable[K, VO],
+        joiner: Callable[[K, V, VO], VR],
+        *,
+        with_key: Literal[True],
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    def join(
+        self,
+        other: Joinable[K, Any],
+        joiner: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, Any]:
         """Join this stream with a stream, table or global table. Records without a match are dropped.
 
         Args:
             other: stream (requires ``windows``), table, or global table (requires ``key``) to join with.
             joiner: function of both values, or of the key and both values if ``with_key`` is true; returns the join
                 result.
+            with_key: whether ``joiner`` is called with the key in addition to both values.
             arguments: see ``JoinArguments``.
 
         Raises:
             TopologyError: an argument is missing, unknown, or not supported for the type of ``other``.
         """
-        return join(self, other, joiner, JoinKind.INNER, arguments)
+        return join(self, other, joiner, JoinKind.INNER, with_key, arguments)
 
-    def left_join(self, other: Joinable, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
+    @overload
+    def left_join(
+        self,
+        other: Joinable[K, VO],
+        joiner: Callable[[V, VO | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: Joinable[K, VO],
+        joiner: Callable[[K, V, VO | None], VR],
+        *,
+        with_key: Literal[True],
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    def left_join(
+        self,
+        other: Joinable[K, Any],
+        joiner: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, Any]:
         """Like ``join``, but keep records without a match: ``joiner`` is then called with None as the other value.
 
         In a stream-stream join, a record without a match is forwarded after its window closes.
         """
-        return join(self, other, joiner, JoinKind.LEFT, arguments)
+        return join(self, other, joiner, JoinKind.LEFT, with_key, arguments)
 
-    def outer_join(self, other: KStream, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V | None, VO | None], VR],
+        *,
+        with_key: Literal[False] = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V | None, VO | None], VR],
+        *,
+        with_key: Literal[True],
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, VR]: ...
+
+    def outer_join(
+        self,
+        other: KStream[K, Any],
+        joiner: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        **arguments: Unpack[JoinArguments],
+    ) -> KStream[K, Any]:
         """Like ``left_join``, but also keep the records of ``other`` that have no match."""
-        return join(self, other, joiner, JoinKind.OUTER, arguments)
+        return join(self, other, joiner, JoinKind.OUTER, with_key, arguments)
 
     # ---- called by other steps ----
 
-    def repartition_for_join(self, prefix: str, serdes: Serdes) -> KStream:
+    def repartition_for_join(self, prefix: str, serdes: Serdes) -> KStream[K, V]:
         """Return the stream, repartitioned by key if the keys may have changed.
 
         Args:

@@ -33,9 +33,10 @@ from zkconsumer.topology.windows import JoinWindows
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.stream import KStream
+    from zkconsumer.topology.type_variables import VO, K
 
 #: Types that a stream can be joined with.
-Joinable: TypeAlias = "KStream | KTable | GlobalKTable"
+Joinable: TypeAlias = "KStream[K, VO] | KTable[K, VO] | GlobalKTable[Any, VO]"
 
 _JOIN = "KSTREAM-JOIN-"
 _LEFT_JOIN = "KSTREAM-LEFTJOIN-"
@@ -47,7 +48,6 @@ class JoinArguments(TypedDict, total=False):
     Attributes:
         windows: join windows of a stream-stream join.
         key: function that returns the key to look up in a global table, given a record's key and value.
-        with_key: whether the joiner is called with the key in addition to both values.
         key_serde: key serde for repartition topics and stores; None uses each stream's serde.
         value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
         other_serde: value serde of the other stream for repartition topics and stores; None uses that stream's serde.
@@ -59,7 +59,6 @@ class JoinArguments(TypedDict, total=False):
 
     windows: JoinWindows | None
     key: Callable[[Any, Any], Any] | None
-    with_key: bool
     key_serde: Serde | None
     value_serde: Serde | None
     other_serde: Serde | None
@@ -69,14 +68,19 @@ class JoinArguments(TypedDict, total=False):
 
 
 def join(
-    stream: KStream, other: Joinable, joiner: Callable[..., Any], kind: JoinKind, arguments: JoinArguments
+    stream: KStream,
+    other: Joinable,
+    joiner: Callable[..., Any],
+    kind: JoinKind,
+    with_key: bool,
+    arguments: JoinArguments,
 ) -> KStream:
     """Join ``stream`` with ``other``; see ``KStream.join``."""
-    annotations = {"other": "Joinable", "joiner": "Callable[..., Any]"}
-    check_values("join", annotations, {"other": other, "joiner": joiner})
+    annotations = {"other": "Joinable", "joiner": "Callable[..., Any]", "with_key": "bool"}
+    checked = check_values("join", annotations, {"other": other, "joiner": joiner, "with_key": with_key})
     stream.graph.check_same_builder("join: other", other.graph)
     _check_arguments(other, arguments)
-    function = joiner if arguments.get("with_key") else partial(ignore_key, joiner)
+    function = joiner if checked["with_key"] else partial(ignore_key, joiner)
     if isinstance(other, GlobalKTable):
         return _join_global_table(stream, other, function, kind, arguments)
     if isinstance(other, KTable):
@@ -96,7 +100,7 @@ def _check_arguments(other: object, arguments: JoinArguments) -> None:
         what, supported = "a table", {"key_serde", "value_serde", "grace_ms"}
     else:
         what, supported = "another stream", {"windows", "key_serde", "value_serde", "other_serde", "store"}
-    given = {name for name, value in arguments.items() if value is not None} - {"with_key", "name"}
+    given = {name for name, value in arguments.items() if value is not None} - {"name"}
     if given - supported:
         raise TopologyError(f"argument {min(given - supported)!r} is not supported by a join with {what}")
 

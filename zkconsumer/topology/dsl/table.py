@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
@@ -33,6 +33,7 @@ from zkconsumer.topology.dsl.table_join_steps import JoinOperation, TableJoinGra
 from zkconsumer.topology.dsl.table_store import TableChange
 from zkconsumer.topology.dsl.views import StoreView, View
 from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.type_variables import KR, VO, VR, K, V
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.stream import KStream
@@ -43,8 +44,10 @@ _MERGE = "KTABLE-MERGE-"
 _SUPPRESS = "KTABLE-SUPPRESS-"
 
 
-class KTable:
+class KTable(Generic[K, V]):
     """A table: a record sets or deletes the value of its key.
+
+    ``K`` and ``V`` are the types of keys and values.
 
     Operations such as ``filter`` add a step to the builder, and return the resulting table.
 
@@ -76,7 +79,9 @@ class KTable:
         return self.node.name
 
     @check_arguments
-    def filter(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def filter(
+        self, predicate: Predicate[K, V], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the keys for which ``predicate(key, value)`` is true, and delete all others.
 
         Args:
@@ -87,9 +92,31 @@ class KTable:
         return self._filter(predicate, False, store, name)
 
     @check_arguments
-    def filter_not(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def filter_not(
+        self, predicate: Predicate[K, V], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable[K, V]:
         """Keep the keys for which ``predicate(key, value)`` is false; see ``filter``."""
         return self._filter(predicate, True, store, name)
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], VR],
+        *,
+        with_key: Literal[False] = False,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], VR],
+        *,
+        with_key: Literal[True],
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
 
     @check_arguments
     def map_values(
@@ -99,7 +126,7 @@ class KTable:
         with_key: bool = False,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[K, Any]:
         """Replace each value with the result of ``mapper``.
 
         Args:
@@ -114,8 +141,14 @@ class KTable:
         operation = MapOperation(self, _name_of(settings), function)
         return self._derive(chosen, operation, store, settings, Serdes(self.serdes.key, value_serde))
 
+    @overload
+    def to_stream(self, key: None = None, *, name: str | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, key: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]: ...
+
     @check_arguments
-    def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
+    def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
         """Convert the table to a stream of its changes. The value of a deleted key is None.
 
         Args:
@@ -131,12 +164,12 @@ class KTable:
     @check_arguments
     def group_by(
         self,
-        mapper: Callable[[Any, Any], tuple[Any, Any]],
+        mapper: Callable[[K, V], tuple[KR | None, VR | None]],
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KGroupedTable:
+    ) -> KGroupedTable[KR, VR]:
         """Group the values by new keys.
 
         Args:
@@ -155,7 +188,7 @@ class KTable:
         return KGroupedTable(self.graph, node, Serdes(key_serde, value_serde), name)
 
     @check_arguments
-    def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable:
+    def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable[K, V]:
         """Hold back changes, and forward only the last change of each key.
 
         Args:
@@ -182,8 +215,13 @@ class KTable:
 
     @check_arguments
     def join(
-        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
-    ) -> KTable:
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], VR],
+        *,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]:
         """Join two tables. The result contains the keys that both tables contain.
 
         Args:
@@ -196,8 +234,13 @@ class KTable:
 
     @check_arguments
     def left_join(
-        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
-    ) -> KTable:
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], VR],
+        *,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]:
         """Join two tables. The result contains all keys of this table.
 
         If ``other`` does not contain a key, ``joiner`` is called with None as the value from ``other``.
@@ -206,8 +249,13 @@ class KTable:
 
     @check_arguments
     def outer_join(
-        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
-    ) -> KTable:
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], VR],
+        *,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]:
         """Join two tables. The result contains the keys that at least one table contains.
 
         If a table does not contain a key, ``joiner`` is called with None as the value from that table.
@@ -323,7 +371,7 @@ def _name_of(settings: TableStoreSettings | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class GlobalKTable:
+class GlobalKTable(Generic[K, V]):
     """A table with all partitions of a topic, which streams can join by any key in every task.
 
     ``StreamsBuilder.global_table`` creates it. Source: Kafka 3.9 GlobalKTableImpl.

@@ -6,7 +6,7 @@ Source: Kafka 3.9 TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl and Sessio
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, check_merger, create_windowed_operation
@@ -15,13 +15,15 @@ from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings, Windows
 from zkconsumer.topology.dsl.session_aggregates import Merger
 from zkconsumer.topology.dsl.window_aggregates import Emit
+from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.type_variables import A, K, V
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.grouped_stream import KGroupedStream
     from zkconsumer.topology.dsl.table import KTable
 
 
-class WindowedKStream:
+class WindowedKStream(Generic[K, V]):
     """A stream grouped by key and window. Its methods aggregate the records into a table with ``Windowed`` keys.
 
     Records without a key and records of closed windows are dropped. Records whose value is None are aggregated in time
@@ -33,17 +35,19 @@ class WindowedKStream:
         emit: emit strategy; see ``Emit``.
     """
 
-    def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
+    def __init__(self, grouped: KGroupedStream[K, V], windows: Windows, emit: Emit) -> None:
         self._grouped, self._windows, self._emit, self._names = grouped, windows, emit, grouped.graph.names
 
     @check_arguments
-    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable[Windowed[K], int]:
         """Count the records of each key and window. For the arguments, see ``KGroupedStream.count``."""
         settings = self._grouped.count_settings(store, self._windows)
         return self._build(self._names.choose(name, AGGREGATE), settings, zero, add_one, add_counts)
 
     @check_arguments
-    def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+    def reduce(
+        self, reducer: Reducer[V], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable[Windowed[K], V]:
         """Combine the values of each key and window. For the arguments, see ``KGroupedStream.reduce``.
 
         In time and session windows, the reducer is also called for values of None.
@@ -56,13 +60,13 @@ class WindowedKStream:
     @check_arguments
     def aggregate(
         self,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        merger: Merger | None = None,
+        initializer: Initializer[A],
+        aggregator: Aggregator[K, V, A],
+        merger: Merger[K, A] | None = None,
         *,
         store: StoreSettings = None,
         name: str | None = None,
-    ) -> KTable:
+    ) -> KTable[Windowed[K], A]:
         """Aggregate the values of each key and window.
 
         Args:
@@ -97,6 +101,6 @@ def add_counts(_key: Any, one: int, other: int) -> int:
     return one + other
 
 
-def merge_reduced(reducer: Reducer, _key: Any, one: Any, other: Any) -> Any:
+def merge_reduced(reducer: Reducer[Any], _key: Any, one: Any, other: Any) -> Any:
     """Merge the results of two sessions with ``reducer``. The result of an empty session is None."""
     return other if one is None else reducer(one, other)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.serde_map import Conversions
+from zkconsumer.topology.type_variables import K
 
 #: Maximum time, in milliseconds, and maximum segment number.
 MAX_TIME = (1 << 63) - 1
@@ -16,10 +17,10 @@ MAX_TIME = (1 << 63) - 1
 _NUMBER_BYTES = 8
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """A key with its window's start and end, in milliseconds. Window ends are exclusive, session ends inclusive."""
 
-    key: Any
+    key: K
     start: int
     end: int
 
