@@ -58,13 +58,13 @@ def topology() -> Topology:
     store = stores.session("sessions", serdes.STRING, serdes.LONG, retention_ms=2 * WINDOWS.retention_ms)
     return (
         Topology()
-        .add_source("clicks", "clicks", key_deserializer=serdes.STRING.deserialize)
+        .add_source("clicks", "clicks", key_deserializer=serdes.STRING)
         .add_processor("sessions", Sessions, "clicks", stores=[store])
         .add_sink(
             "out",
             "sessions",
             "sessions",
-            key_serializer=serdes.STRING.serialize,
-            value_serializer=serdes.JSON.serialize,
+            key_serializer=serdes.STRING,
+            value_serializer=serdes.JSON,
         )
     )

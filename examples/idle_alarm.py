@@ -39,9 +39,7 @@ def topology() -> Topology:
     builders = [stores.key_value(name, serdes.STRING, serdes.LONG) for name in ("last-seen", "alarms")]
     return (
         Topology()
-        .add_source("measurements", "measurements", key_deserializer=serdes.STRING.deserialize)
+        .add_source("measurements", "measurements", key_deserializer=serdes.STRING)
         .add_processor("idle", IdleAlarm, "measurements", stores=builders)
-        .add_sink(
-            "out", "alarms", "idle", key_serializer=serdes.STRING.serialize, value_serializer=serdes.STRING.serialize
-        )
+        .add_sink("out", "alarms", "idle", key_serializer=serdes.STRING, value_serializer=serdes.STRING)
     )

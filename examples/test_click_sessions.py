@@ -20,12 +20,12 @@ def driver() -> Iterator[TopologyTestDriver]:
 
 @pytest.fixture
 def clicks(driver: TopologyTestDriver) -> TestInputTopic:
-    return driver.create_input_topic("clicks", serdes.STRING.serialize)
+    return driver.create_input_topic("clicks", serdes.STRING)
 
 
 @pytest.fixture
 def sessions(driver: TopologyTestDriver) -> TestOutputTopic:
-    return driver.create_output_topic("sessions", serdes.STRING.deserialize, serdes.JSON.deserialize)
+    return driver.create_output_topic("sessions", serdes.STRING, serdes.JSON)
 
 
 def test_session_is_forwarded_when_it_has_ended(clicks: TestInputTopic, sessions: TestOutputTopic) -> None:

@@ -8,8 +8,8 @@ from zkconsumer.topology import TopologyTestDriver, serdes
 
 def test_idle_device_is_reported_once_until_it_is_back() -> None:
     with TopologyTestDriver(topology()) as driver:
-        measurements = driver.create_input_topic("measurements", serdes.STRING.serialize)
-        alarms = driver.create_output_topic("alarms", serdes.STRING.deserialize, serdes.STRING.deserialize)
+        measurements = driver.create_input_topic("measurements", serdes.STRING)
+        alarms = driver.create_output_topic("alarms", serdes.STRING, serdes.STRING)
         measurements.pipe_input("pump", b"1")
         driver.advance_wall_clock_time(30_000)
         measurements.pipe_input("fan", b"1")

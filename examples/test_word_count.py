@@ -8,8 +8,8 @@ from zkconsumer.topology import ApplicationConfig, TopologyTestDriver, serdes
 
 def test_each_word_is_counted() -> None:
     with TopologyTestDriver(create_topology(), ApplicationConfig(statestore_cache_max_bytes=0)) as driver:
-        lines = driver.create_input_topic("lines", value_serializer=serdes.STRING.serialize)
+        lines = driver.create_input_topic("lines", value_serializer=serdes.STRING)
         lines.pipe_input(None, "All streams lead to Kafka")
         lines.pipe_input(None, "Hello Kafka streams")
-        counts = driver.create_output_topic("word-counts", serdes.STRING.deserialize, serdes.LONG.deserialize)
+        counts = driver.create_output_topic("word-counts", serdes.STRING, serdes.LONG)
         assert counts.read_map() == {"all": 1, "streams": 2, "lead": 1, "to": 1, "kafka": 2, "hello": 1}

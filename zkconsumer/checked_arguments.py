@@ -239,7 +239,7 @@ _MAPPING = Rule(lambda _name, value: isinstance(value, Mapping), lambda _name, _
 _ALLOWED_CHANGE = _instance("AllowedChange")
 #: Rules by annotation, without ``| None``.
 _RULES = {
-    **dict.fromkeys(("Any", "Deserializer", "Serializer", "ProcessorSupplier"), _ANY),
+    **dict.fromkeys(("Any", "Deserializer | Serde", "Serializer | Serde", "ProcessorSupplier"), _ANY),
     **dict.fromkeys(("str | Sequence[str]", "Iterable[StoreBuilder]"), _ANY),
     "str | PathLike[str]": Rule(
         lambda _name, value: isinstance(value, str | PathLike) and bool(value), lambda _name, _value: "a path"

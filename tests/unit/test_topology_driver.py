@@ -205,3 +205,12 @@ def test_wall_clock_cannot_go_back() -> None:
         pytest.raises(ValueError, match="must not be negative, got -1"),
     ):
         driver.advance_wall_clock_time(-1)
+
+
+def test_serde_is_accepted_as_serializer_and_deserializer() -> None:
+    topology = Topology().add_source("in", "in", key_deserializer=serdes.STRING, value_deserializer=serdes.LONG)
+    topology.add_sink("out", "out", "in", key_serializer=serdes.STRING, value_serializer=serdes.DOUBLE)
+
+    with TopologyTestDriver(topology) as driver:
+        driver.create_input_topic("in", serdes.STRING, serdes.LONG).pipe_input("a", 1)
+        assert driver.create_output_topic("out", serdes.STRING, serdes.DOUBLE).read_key_values() == [("a", 1.0)]

@@ -36,7 +36,7 @@ from zkconsumer.topology.resolved import (
     resolve_topics,
     select_stores,
 )
-from zkconsumer.topology.serdes import Deserializer, Serializer
+from zkconsumer.topology.serdes import Deserializer, Serde, Serializer, to_deserializer, to_serializer
 from zkconsumer.topology.stores.builder import StoreBuilder, to_builders
 from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.timestamps import TimestampExtractor
@@ -68,8 +68,8 @@ class Topology:
         pattern: str | None = None,
         offset_reset: str | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer | Serde | None = None,
+        value_deserializer: Deserializer | Serde | None = None,
     ) -> Topology:
         """Add a node that reads topics.
 
@@ -80,21 +80,22 @@ class Topology:
                 commas, spaces or quotation marks.
             offset_reset: start position of a new application, ``earliest`` or ``latest``; None means ``earliest``.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's default.
-            key_deserializer: key deserializer; None uses the application's default.
-            value_deserializer: value deserializer; None uses the application's default.
+            key_deserializer: key deserializer, or a serde that contains it; None uses the application's default.
+            value_deserializer: value deserializer, or a serde that contains it; None uses the application's default.
 
         Raises:
             TopologyError: the name or a topic is already in use, neither a topic nor a pattern is given, or an argument
                 is invalid.
         """
         self._check_new(name)
+        key, value = to_deserializer(key_deserializer), to_deserializer(value_deserializer)
         names = (topics,) if isinstance(topics, str) else to_tuple(f"topics of source {name!r}", topics)
         check_offset_reset(f"source {name!r}", offset_reset)
         check_functions(
             f"source {name!r}",
             timestamp_extractor=timestamp_extractor,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
+            key_deserializer=key,
+            value_deserializer=value,
         )
         if pattern is None:
             check_topics(name, names, self._sources())
@@ -102,9 +103,7 @@ class Topology:
             raise TopologyError(f"source {name!r}: topics and pattern are mutually exclusive")
         else:
             check_pattern(name, pattern, self._sources(), self._global_topics())
-        self._nodes[name] = SourceNode(
-            name, names, pattern, offset_reset, timestamp_extractor, key_deserializer, value_deserializer
-        )
+        self._nodes[name] = SourceNode(name, names, pattern, offset_reset, timestamp_extractor, key, value)
         self._connected.add(name)
         return self
 
@@ -152,8 +151,8 @@ class Topology:
         name: str,
         topic: str | TopicExtractor,
         *parents: str,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer | Serde | None = None,
+        value_serializer: Serializer | Serde | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
         """Add a node that writes records to a topic.
@@ -162,8 +161,8 @@ class Topology:
             name: name of the node.
             topic: topic name, or a function that returns the topic for a record.
             parents: names of the parent nodes, whose records the sink receives.
-            key_serializer: key serializer; None uses the application's default.
-            value_serializer: value serializer; None uses the application's default.
+            key_serializer: key serializer, or a serde that contains it; None uses the application's default.
+            value_serializer: value serializer, or a serde that contains it; None uses the application's default.
             partitioner: function that selects the partition; None uses the producer's partitioner.
 
         Raises:
@@ -174,14 +173,10 @@ class Topology:
         if not callable(topic):
             check_name("topic", topic)
         check_parents("sink", name, parents, self._nodes, self._global_processors())
-        check_functions(
-            f"sink {name!r}",
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            partitioner=partitioner,
-        )
+        key, value = to_serializer(key_serializer), to_serializer(value_serializer)
+        check_functions(f"sink {name!r}", key_serializer=key, value_serializer=value, partitioner=partitioner)
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
-        self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
+        self._add_child(SinkNode(name, parents, fixed, extractor, key, value, partitioner))
         return self
 
     # ---- stores ----
@@ -242,8 +237,8 @@ class Topology:
         supplier: ProcessorSupplier,
         *,
         timestamp_extractor: TimestampExtractor | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer | Serde | None = None,
+        value_deserializer: Deserializer | Serde | None = None,
     ) -> Topology:
         """Add a global store, which is updated from all partitions of a topic and can be read by every task.
 
@@ -272,14 +267,15 @@ class Topology:
             raise TopologyError(
                 f"the source and the processor of a global store must have different names, got {source!r} for both"
             )
+        key, value = to_deserializer(key_deserializer), to_deserializer(value_deserializer)
         check_functions(
             f"source {source!r}",
             timestamp_extractor=timestamp_extractor,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
+            key_deserializer=key,
+            value_deserializer=value,
         )
         check_topics(source, (topic,), self._sources())
-        reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
+        reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key, value)
         writer = ProcessorNode(processor, (source,), supplier, (builder.name,))
         self._nodes[source] = reader
         self._connected.add(source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.serdes import Serde
 
 
 def check_name(what: str, name: Any) -> None:
@@ -30,9 +29,5 @@ def to_tuple(what: str, items: Any) -> tuple[Any, ...]:
 def check_functions(where: str, **functions: Any) -> None:
     """Raise TopologyError if one of ``functions`` is neither callable nor None."""
     for name, function in functions.items():
-        if isinstance(function, Serde):
-            raise TopologyError(
-                f"{where}: {name} must be a function, got a Serde; pass its serialize or deserialize function"
-            )
         if function is not None and not callable(function):
             raise TopologyError(f"{where}: {name} must be a function, got {function!r}")

@@ -42,6 +42,16 @@ class Serde(NamedTuple, Generic[T]):
         return f"Serde({function_name(self.serialize)}, {function_name(self.deserialize)})"
 
 
+def to_serializer(serializer: Serializer | Serde | None) -> Serializer | None:
+    """Return the serializer of a serde; return other objects unchanged."""
+    return serializer.serialize if isinstance(serializer, Serde) else serializer
+
+
+def to_deserializer(deserializer: Deserializer | Serde | None) -> Deserializer | None:
+    """Return the deserializer of a serde; return other objects unchanged."""
+    return deserializer.deserialize if isinstance(deserializer, Serde) else deserializer
+
+
 def choose_serializer(serializer: Serializer | None, default: Serde) -> Serializer:
     """Return ``serializer``, or the default serializer if it is None.
 

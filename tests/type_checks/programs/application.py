@@ -13,7 +13,7 @@ class Count(Processor):
         reveal_type(record.timestamp)  # int
 
 
-topology = Topology().add_source("lines", "lines", value_deserializer=serdes.STRING.deserialize)
+topology = Topology().add_source("lines", "lines", value_deserializer=serdes.STRING)
 topology.add_processor("count", Count, "lines")
 reveal_type(topology)  # Topology
 with TopologyTestDriver(topology) as driver:

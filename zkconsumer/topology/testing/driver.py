@@ -21,7 +21,7 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.loop.native import RecordCache
 from zkconsumer.topology.loop.records import SinkRecord
-from zkconsumer.topology.serdes import Deserializer, Serializer
+from zkconsumer.topology.serdes import Deserializer, Serde, Serializer, to_deserializer, to_serializer
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task.error_handling import describe_error
@@ -117,8 +117,8 @@ class TopologyTestDriver:
     def create_input_topic(
         self,
         topic: str,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer | Serde | None = None,
+        value_serializer: Serializer | Serde | None = None,
         start_ms: int = 0,
         auto_advance_ms: int = 0,
     ) -> TestInputTopic:
@@ -126,32 +126,35 @@ class TopologyTestDriver:
 
         Args:
             topic: topic name.
-            key_serializer: key serializer; None uses the application's default.
-            value_serializer: value serializer; None uses the application's default.
+            key_serializer: key serializer, or a serde that contains it; None uses the application's default.
+            value_serializer: value serializer, or a serde that contains it; None uses the application's default.
             start_ms: timestamp of the first record that is written without a timestamp, in milliseconds.
             auto_advance_ms: time added after each record that is written without a timestamp, in milliseconds.
         """
-        check_functions(f"topic {topic!r}", key_serializer=key_serializer, value_serializer=value_serializer)
-        key = key_serializer or self._config.key_serde.serialize
-        value = value_serializer or self._config.value_serde.serialize
-        return TestInputTopic(self._pipe, topic, (key, value), start_ms, auto_advance_ms)
+        key, value = to_serializer(key_serializer), to_serializer(value_serializer)
+        check_functions(f"topic {topic!r}", key_serializer=key, value_serializer=value)
+        serializers = key or self._config.key_serde.serialize, value or self._config.value_serde.serialize
+        return TestInputTopic(self._pipe, topic, serializers, start_ms, auto_advance_ms)
 
     @check_arguments_as(InvalidArgumentError)
     def create_output_topic(
-        self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
+        self,
+        topic: str,
+        key_deserializer: Deserializer | Serde | None = None,
+        value_deserializer: Deserializer | Serde | None = None,
     ) -> TestOutputTopic:
         """Return an output topic for reading records written by sinks.
 
         Args:
             topic: topic name.
-            key_deserializer: key deserializer; None uses the application's default.
-            value_deserializer: value deserializer; None uses the application's default.
+            key_deserializer: key deserializer, or a serde that contains it; None uses the application's default.
+            value_deserializer: value deserializer, or a serde that contains it; None uses the application's default.
         """
-        check_functions(f"topic {topic!r}", key_deserializer=key_deserializer, value_deserializer=value_deserializer)
-        key = key_deserializer or self._config.key_serde.deserialize
-        value = value_deserializer or self._config.value_serde.deserialize
+        key, value = to_deserializer(key_deserializer), to_deserializer(value_deserializer)
+        check_functions(f"topic {topic!r}", key_deserializer=key, value_deserializer=value)
+        deserializers = key or self._config.key_serde.deserialize, value or self._config.value_serde.deserialize
         records = self._outputs.setdefault(topic, deque())
-        return TestOutputTopic(records, topic, (key, value), self._produced, self._tasks.sink_topics)
+        return TestOutputTopic(records, topic, deserializers, self._produced, self._tasks.sink_topics)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
         """Advance the wall clock, and call the wall-clock punctuators that are due.
