@@ -40,6 +40,15 @@ divides_available_now = pytest.mark.skipif(
     not HAS_ADMISSION_CONTROL, reason="Spark runs one batch with Trigger.AvailableNow before 4.2"
 )
 
+#: Mark of tests in which a query starts although a partition has no leader.
+waits_for_leaders = pytest.mark.skipif(
+    not HAS_ADMISSION_CONTROL, reason="before Spark 4.2, the first batch waits until all partitions have a leader"
+)
+
+#: Trigger of queries that read all available records in several batches, or after a batch that they repeat. Before 4.2,
+#: Spark ends a query with ``Trigger.AvailableNow`` after one batch, so ``Query.finish`` stops the query instead.
+ALL_AVAILABLE = {"availableNow": True} if HAS_ADMISSION_CONTROL else {"processingTime": "0 seconds"}
+
 #: Timeout in seconds for operations that take three seconds in a running Spark session.
 START = 60.0
 
@@ -95,6 +104,7 @@ class Query:
         writer = frame.writeStream.foreachBatch(self._take).option("checkpointLocation", str(checkpoint))
         if trigger:
             writer = writer.trigger(**trigger)
+        self._must_be_stopped = trigger is ALL_AVAILABLE and not HAS_ADMISSION_CONTROL
         self.handle = writer.start()
 
     def _take(self, frame: Any, number: int) -> None:  # runs in a thread of py4j
@@ -144,6 +154,9 @@ class Query:
 
     def finish(self, timeout: float = START) -> None:
         """Wait until the query terminates and its batches are committed; raise its error if it has failed."""
+        if self._must_be_stopped:
+            self.handle.processAllAvailable()
+            self.handle.stop()
         assert self.handle.awaitTermination(timeout), "the query did not terminate"
         if not HAS_ADMISSION_CONTROL:  # the driver listener commits the last batch of Trigger.AvailableNow
             wait_for(lambda: not is_committing(self._spark, self.handle), 30, what="the last batch is committed")

@@ -19,7 +19,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark import lag
 
 from . import lines
-from .queries import Query
+from .queries import ALL_AVAILABLE, Query
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -140,7 +140,7 @@ def test_batch_decoder_isolates_failing_record(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trigger", [None, NOW], ids=["always", "now"])
+@pytest.mark.parametrize("trigger", [None, ALL_AVAILABLE], ids=["always", "now"])
 def test_end_of_stream_ends_query_after_batch(
     trigger: dict[str, Any] | None,
     zkconsumer_cluster: Cluster,

@@ -21,6 +21,8 @@ from kazoo.client import KazooClient
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.signals import END_SIGNALS
 
+from .queries import divides_available_now
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -75,6 +77,7 @@ def test_batches_are_written_to_parquet(
     assert run(environment, tmp_path, *arguments) == f"25 rows in {tmp_path / 'target'}\n"
 
 
+@divides_available_now
 def test_windows_of_json_continue_after_restart(
     zkconsumer_cluster: Cluster, topic: Callable[..., str], environment: dict[str, str], tmp_path: Path
 ) -> None:

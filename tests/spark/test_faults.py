@@ -28,7 +28,17 @@ from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.factory import create_planner
 
 from .neighbours import Plain
-from .queries import Batch, Gate, Query, check_union, repetitions, task_connections
+from .queries import (
+    ALL_AVAILABLE,
+    Batch,
+    Gate,
+    Query,
+    check_union,
+    divides_available_now,
+    repetitions,
+    task_connections,
+    waits_for_leaders,
+)
 from .test_topics import recreate_topic
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
@@ -368,6 +378,7 @@ def test_batch_read_waits_for_frozen_broker(
     assert reading.result(40) == expected
 
 
+@divides_available_now
 @pytest.mark.parametrize(
     ("fails", "alone"),
     [
@@ -407,6 +418,7 @@ def test_topic_deleted_under_available_now_is_reported(
     assert stored(zk, group, kept) == ({} if alone else {0: "100"})
 
 
+@divides_available_now
 def test_topic_re_created_under_available_now_is_read(cluster: DevCluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), cluster.admin
     produce(admin, name, 0, numbers(0, 100))
@@ -477,7 +489,7 @@ def test_replay_of_deleted_topic_is_reported(
         admin.delete_topic(lost)
     else:
         recreate_topic(cluster, lost, count)
-    one = query(f"{lost},{kept}", trigger={"availableNow": True}, failOnDataLoss=fails, clusterUnavailableTimeout="12s")
+    one = query(f"{lost},{kept}", trigger=ALL_AVAILABLE, failOnDataLoss=fails, clusterUnavailableTimeout="12s")
     if fails:
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITIONS_DELETED. topic '{lost}' was deleted"):
             one.finish()
@@ -488,6 +500,7 @@ def test_replay_of_deleted_topic_is_reported(
     assert values == sorted(numbers(0, 20) + (numbers(1000, 1000 + count) if count else []))
 
 
+@waits_for_leaders
 def test_partition_without_leader_does_not_stop_others(
     cluster: DevCluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:

@@ -24,7 +24,7 @@ from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
 
 from .neighbours import Plain
-from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners
+from .queries import ALL_AVAILABLE, START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -265,7 +265,7 @@ def test_replay_ignores_new_owner(
 def test_added_partitions_are_read_after_replay(
     zkconsumer_cluster: Cluster, query: Queries, checkpoint: Path, topic: Topics, group: str, zk: KazooClient
 ) -> None:
-    name, admin, now = topic(partitions=2), zkconsumer_cluster.admin, {"availableNow": True}
+    name, admin, now = topic(partitions=2), zkconsumer_cluster.admin, ALL_AVAILABLE
     for number in range(2):
         produce(admin, name, number, numbers(0, 100))
 
@@ -343,12 +343,13 @@ def test_stopped_async_progress_query_loses_nothing(
     def note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # runs in workers
         for batch in batches:
             fields = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
-            with (notes / os.urandom(8).hex()).open("w") as file:
-                file.write(json.dumps(list(fields)))
+            file = notes / f".{os.urandom(8).hex()}"
+            file.write_text(json.dumps(list(fields)))
+            file.rename(notes / file.name[1:])  # other processes must not read a part of the file
             yield batch
 
     def seen() -> Counter[tuple[int, int]]:
-        return Counter((p, offset) for file in notes.iterdir() for p, offset in json.loads(file.read_text() or "[]"))
+        return Counter((p, offset) for file in notes.glob("[!.]*") for p, offset in json.loads(file.read_text()))
 
     def start() -> Any:
         frame = spark.readStream.format("zkconsumer").options(**options(name, resumeFrom=restart)).load()

@@ -30,7 +30,7 @@ from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.offset import BatchOffset, from_offset
 
-from .queries import Batch, Query, Spans, check_union, is_committing, kill, runners
+from .queries import ALL_AVAILABLE, Batch, Query, Spans, check_union, is_committing, kill, runners
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -310,13 +310,13 @@ class Restart:
                 kill(runners(os.getpid()))
                 raise OSError("the sink fails")
 
-        one = self._start(self.case.after, trigger={"availableNow": True}, on_batch=on_batch)
+        one = self._start(self.case.after, trigger=ALL_AVAILABLE, on_batch=on_batch)
         self._wait_until_failed(one)
         wait_for(lambda: not is_committing(spark), 30, what="the listener has committed")
         return [batch for batch in one.batches if batch.number < number]
 
     def run_to_the_end(self) -> Query:
-        one = self._start(self.case.after, trigger={"availableNow": True})
+        one = self._start(self.case.after, trigger=ALL_AVAILABLE)
         one.finish()
         return one
 

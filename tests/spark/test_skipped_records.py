@@ -13,7 +13,7 @@ from helpers.waiting import wait_for
 import zkconsumer.spark
 from zkconsumer.message import TopicPartition
 
-from .queries import Query, delete_records
+from .queries import ALL_AVAILABLE, Query, delete_records
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,7 +38,7 @@ def test_expired_records_are_counted_by_partition(
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
     produce(admin, name, 1, numbers(0, 100))
-    one = query(name, maxOffsetsPerTrigger=20, trigger={"availableNow": True}, failOnDataLoss=False)
+    one = query(name, maxOffsetsPerTrigger=20, trigger=ALL_AVAILABLE, failOnDataLoss=False)
     one.finish()
     assert one.state["recordsLost"] == one.state["recordsSkipped"] == {}
 

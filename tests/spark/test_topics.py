@@ -20,7 +20,7 @@ from helpers.zookeeper import zookeeper_client
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
 
-from .queries import Batch, Query, check_union
+from .queries import ALL_AVAILABLE, Batch, Query, check_union
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -232,7 +232,7 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
     recreate_topic(zkconsumer_cluster, name, 80)
     with pytest.raises(Exception, match=f"PARTITIONS_DELETED. topic '{name}' was deleted and re-created"):
         query(f"{name},{other}", trigger=NOW).finish()
-    one = query(f"{name},{other}", trigger=NOW, failOnDataLoss=False)
+    one = query(f"{name},{other}", trigger=ALL_AVAILABLE, failOnDataLoss=False)
     one.finish()
     assert [batch.spans for batch in one.batches] == [{(other, 0): (0, 50, 50)}, {(name, 0): (0, 80, 80)}]
 
@@ -416,7 +416,7 @@ def test_union_with_idle_source_reads_once(
             spark.readStream.format("zkconsumer").options(**options(name, maxOffsetsPerTrigger=limit)).load()
             for name, limit in ((busy, 30), (quiet, 10))
         )
-        one = Query(busy_frame.union(quiet_frame), checkpoint, trigger=NOW)
+        one = Query(busy_frame.union(quiet_frame), checkpoint, trigger=ALL_AVAILABLE)
         one.finish()
         return one
 
