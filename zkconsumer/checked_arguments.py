@@ -241,6 +241,7 @@ _ALLOWED_CHANGE = _instance("AllowedChange")
 _RULES = {
     **dict.fromkeys(("Any", "Deserializer | Serde", "Serializer | Serde", "ProcessorSupplier"), _ANY),
     **dict.fromkeys(("str | Sequence[str]", "Iterable[StoreBuilder]"), _ANY),
+    "Mapping[str, Any] | str | PathLike[str]": _ANY,
     "str | PathLike[str]": Rule(
         lambda _name, value: isinstance(value, str | PathLike) and bool(value), lambda _name, _value: "a path"
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.aliases import Topics
+from helpers.aliases import Cluster, Topics
 from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import Admin
@@ -311,3 +311,28 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
 
 def fail(*_: object) -> None:
     raise ValueError("planned")
+
+
+def test_properties_of_kafka_streams_start_application(
+    spark: Any,
+    zkconsumer_cluster: Cluster,
+    topic: Topics,
+    admin: Admin,
+    output_of: Callable[[str], Output],
+    group: str,
+    checkpoint: Path,
+) -> None:
+    source, sink = topic(1), topic(1)
+    admin.produce(TopicPartition(source, 0), batch([b"a", b"b"]))
+    properties = {
+        "application.id": group,
+        "bootstrap.servers": zkconsumer_cluster.bootstrap_servers,
+        "commit.interval.ms": "200",
+        "processing.guarantee": "exactly_once_v2",
+        "num.stream.threads": "2",
+        "producer.linger.ms": "0",
+    }
+    with StreamsApp.from_properties(copying(source, sink), properties, spark, checkpoint):
+        output = output_of(sink)
+        wait_for(lambda: output.has_all(2), 60, what="all records were copied")
+    assert [value for _, value in output.read()] == [b"a", b"b"]

@@ -21,6 +21,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.signals import END_SIGNALS, handle_end_signals
 from zkconsumer.spark.driver.failures import describe_error
+from zkconsumer.spark.streams.application_properties import read_application_properties
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.progress import Progress
 from zkconsumer.spark.streams.query import TopologyQuery
@@ -106,6 +107,54 @@ class StreamsApp:
             max_restarts=max_restarts,
         )
         self._log = get_logger("zkconsumer.spark")
+
+    @classmethod
+    @check_arguments_as(ConfigurationError)
+    def from_properties(
+        cls,
+        topology: Topology,
+        properties: Mapping[str, Any] | str | PathLike[str],
+        spark: Any,
+        checkpoint: str | PathLike[str],
+        settings: QuerySettings | None = None,
+        *,
+        allow: Collection[AllowedChange] = (),
+        max_restarts: int = 10,
+    ) -> StreamsApp:
+        """Create an application from properties with the names of Kafka Streams, such as ``application.id``.
+
+        Specify Kafka classes by name, with or without the package. In a dict, the value can also be a serde, a
+        timestamp extractor or an error handler. Properties with the prefix ``producer.`` are producer settings.
+        Properties with the prefix ``consumer.`` or ``main.consumer.``, and all properties that only Kafka's clients
+        define, are consumer properties.
+
+        Args:
+            topology: the topology.
+            properties: properties by name, or the path of a Java properties file.
+            spark: see ``StreamsApp``.
+            checkpoint: see ``StreamsApp``.
+            settings: query settings. The properties take precedence.
+            allow: see ``StreamsApp``.
+            max_restarts: see ``StreamsApp``.
+
+        Raises:
+            ConfigurationError: the file cannot be read, ``application.id`` is missing, a property is invalid or not
+                supported, or another argument is invalid.
+
+        Source: Kafka 3.9 and 4.4 org.apache.kafka.streams.StreamsConfig.
+        """
+        check_attribute("spark", spark, "readStream", "a SparkSession")
+        found = read_application_properties(properties, settings)
+        return cls(
+            topology,
+            found.config,
+            spark,
+            checkpoint,
+            found.consumer,
+            found.settings,
+            allow=allow,
+            max_restarts=max_restarts,
+        )
 
     def __enter__(self) -> StreamsApp:
         self.start()
