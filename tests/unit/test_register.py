@@ -42,8 +42,8 @@ sys.modules["pyspark"].__version__ = "3.5.8"
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
-        (_MISSING, "requires pyspark, which is not installed; install the extra 'spark' with pip install 'pyspark"),
-        (_OLD, "requires Spark 4.0 or later, but an older pyspark is installed; run pip install 'pyspark"),
+        (_MISSING, "requires pyspark, which is not installed; run `pip install 'pyspark"),
+        (_OLD, "requires Spark 4.0 or later, but an older pyspark is installed; run `pip install 'pyspark"),
     ],
     ids=["missing", "old"],
 )

@@ -150,8 +150,8 @@ class DevCluster(_Client):
         Raises:
             ConfigurationError: a selected port is invalid or in use, Java 17 or later was not found, or the cache
                 directory is not writable.
-            JarsUnavailableError: the jars cannot be downloaded, the extra ``cluster``, which downloads them, is not
-                installed, or their checksums differ from the pinned ones.
+            JarsUnavailableError: a package of the ``cluster`` extra is not installed, the jars cannot be downloaded, or
+                their checksums differ from the pinned ones.
             ServerFailedError: a server did not start; the message contains the end of its log.
         """
         self._check_ports()

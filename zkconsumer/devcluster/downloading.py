@@ -1,8 +1,7 @@
 """Downloads an artifact from a Maven repository, with its dependencies. ``jars`` runs this module as a program.
 
-In this process, all connections are verified with the certificates of the operating system, among which companies
-install that of their proxy. To do so, the certificates of Python's ``ssl`` module are replaced, which a library must
-not do in a user's process.
+Connections are verified with the certificates of the operating system, which include those of corporate proxies.
+truststore replaces Python's ``SSLContext`` for the whole process, so this module runs in its own process.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 import requests
 import tenacity
 import truststore
-from jgo.maven import Artifact, Dependency, MavenContext
+from jgo.maven import Artifact, Dependency, MavenContext, PythonResolver
 
 from zkconsumer.devcluster.jars import NO_SUCH_VERSION, REPOSITORY_VARIABLE
 
@@ -30,12 +29,37 @@ _ATTEMPTS = 3
 #: Number of simultaneous downloads; they mostly wait for the repository.
 _DOWNLOADS = 4
 
-#: Clears the line of a terminal, because the progress of several downloads replaces one another.
+#: Clears the line of a terminal: concurrent downloads write their progress to the same line.
 _CLEAR = "\r\033[K"
 
 
 class _NoSuchVersionError(Exception):
     """Raised when the repository does not contain the requested artifact."""
+
+
+class _DownloadError(Exception):
+    """Raised when a file cannot be downloaded although it may exist."""
+
+
+class _Resolver(PythonResolver):
+    """Reports failed requests. jgo ignores errors of requests for the POM of a dependency, and would omit its jars."""
+
+    def download(self, artifact: Artifact) -> Path | None:
+        """Download a file.
+
+        Raises:
+            RuntimeError: the file does not exist.
+            _DownloadError: the request failed.
+        """
+        try:
+            return super().download(artifact)
+        except requests.RequestException as error:
+            raise _DownloadError(f"{artifact.filename}: {error}") from error
+        except RuntimeError as error:  # for each status other than 200
+            status = _get_status(artifact)
+            if status == requests.codes.not_found:
+                raise
+            raise _DownloadError(f"{artifact.filename}: HTTP status {status}") from error
 
 
 def main(arguments: list[str]) -> int:
@@ -46,20 +70,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--without-dependencies", action="store_true")
     options = parser.parse_args(arguments)
     truststore.inject_into_ssl()
-    # jgo opens a connection for each request, and reading all certificates takes longer than a request.
+    # jgo opens a connection and loads all certificates for each request. A session reuses both.
     requests.request = requests.Session().request
     try:
         _download(options.coordinate, options.folder, with_dependencies=not options.without_dependencies)
     except _NoSuchVersionError:
         return NO_SUCH_VERSION
-    except (OSError, RuntimeError) as error:  # errors of requests are OSErrors, and those of jgo are RuntimeErrors
+    except _DownloadError as error:
         print(error)
+        return 1
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
         return 1
     return 0
 
 
 @tenacity.retry(
-    retry=tenacity.retry_if_exception_type(requests.RequestException),
+    retry=tenacity.retry_if_exception_type(_DownloadError),
     stop=tenacity.stop_after_attempt(_ATTEMPTS),
     wait=tenacity.wait_exponential(max=5),
     reraise=True,
@@ -68,9 +95,8 @@ def _download(coordinate: str, folder: Path, *, with_dependencies: bool) -> None
     """Download the jars of a coordinate to ``folder``."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as repository:
         url = os.environ.get(REPOSITORY_VARIABLE)
-        context = MavenContext(
-            repo_cache=Path(repository), remote_repos={"": url.rstrip("/")} if url else None, timeout=_TIMEOUT
-        )
+        repositories = {"": url.rstrip("/")} if url else None
+        context = MavenContext(_Resolver(), Path(repository), remote_repos=repositories, timeout=_TIMEOUT)
         progress = _Progress(coordinate)
         artifacts = _find_jars(context, coordinate, with_dependencies)
         with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
@@ -87,21 +113,22 @@ def _find_jars(context: MavenContext, coordinate: str, with_dependencies: bool) 
     try:
         component.pom()
     except RuntimeError:
-        if _is_missing(component.artifact(packaging="pom")):
-            raise _NoSuchVersionError from None
-        raise
+        raise _NoSuchVersionError from None
     if not with_dependencies:
         return [artifact]
-    # Maven ignores the versions that a dependency manages. jgo does so only for "raw" dependencies.
+    # Maven ignores the ``dependencyManagement`` of dependencies. jgo ignores it only if ``raw`` is True.
     _, dependencies = context.resolver.resolve([Dependency(artifact, raw=True)])
     return [artifact, *(one.artifact for one in dependencies if one.scope in ("compile", "runtime"))]
 
 
-def _is_missing(artifact: Artifact) -> bool:
-    """Return whether the repository answers that an artifact does not exist."""
+def _get_status(artifact: Artifact) -> int:
+    """Return the HTTP status with which the repository answers a request for an artifact."""
     [url] = artifact.context.remote_repos.values()
     path = f"{url}/{artifact.component.path_prefix.as_posix()}/{artifact.filename}"
-    return requests.head(path, timeout=_TIMEOUT, allow_redirects=True).status_code == requests.codes.not_found
+    try:
+        return requests.head(path, timeout=_TIMEOUT, allow_redirects=True).status_code
+    except requests.RequestException as error:
+        raise _DownloadError(f"{artifact.filename}: {error}") from error
 
 
 class _Progress:

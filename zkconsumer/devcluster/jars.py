@@ -55,14 +55,17 @@ _DEADLINE = 3600
 
 
 class JarsUnavailableError(ZkConsumerError):
-    """Raised when jars cannot be downloaded, or their checksums differ from the pinned ones."""
+    """Raised when jars cannot be downloaded, or their checksums differ from the pinned ones.
+
+    They cannot be downloaded if a package of the ``cluster`` extra is not installed.
+    """
 
 
 @cache
 def resolve(coordinate: str) -> tuple[Path, ...]:
     """Return the jars of ``group:name:version`` and its dependencies, sorted by name.
 
-    If only one jar of a coordinate is pinned, the dependencies are not included.
+    For a pinned coordinate with a single jar, only this jar is returned.
 
     Jars that are not cached are downloaded, and progress is printed to standard error. The environment variable
     ``ZKCONSUMER_MAVEN_REPOSITORY`` sets the URL of a repository that is used instead of Maven Central.
@@ -82,7 +85,7 @@ def resolve(coordinate: str) -> tuple[Path, ...]:
 
 
 def resolve_all(coordinates: Iterable[str]) -> list[Path]:
-    """Return the jars of several coordinates. Missing jars of several coordinates are downloaded at the same time."""
+    """Return the jars of several coordinates. Missing jars are downloaded concurrently."""
     with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
         return [jar for jars in pool.map(resolve, coordinates) for jar in jars]
 
@@ -156,13 +159,15 @@ def _run_download(coordinate: str, folder: Path, *, with_dependencies: bool) -> 
             text=True,
             check=False,
             timeout=_DEADLINE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
     except subprocess.TimeoutExpired:
-        raise _unavailable(coordinate, f"not finished after {_DEADLINE} s") from None
+        raise _unavailable(coordinate, f"the download did not finish within {_DEADLINE} s") from None
     if done.returncode == NO_SUCH_VERSION:
         raise _no_such_version(coordinate)
     if done.returncode:
-        raise _unavailable(coordinate, done.stdout.strip())
+        reason = done.stdout.strip() or f"the download process exited with code {done.returncode}"
+        raise _unavailable(coordinate, reason)
 
 
 def _unavailable(coordinate: str, reason: str) -> JarsUnavailableError:

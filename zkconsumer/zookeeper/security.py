@@ -20,7 +20,7 @@ def _require_module(name: str, remedy: str) -> None:
 
     Args:
         name: module name.
-        remedy: installation command, used in the error message.
+        remedy: what to do; the end of the error message.
     """
     try:
         importlib.import_module(name)
@@ -62,7 +62,7 @@ class ZooKeeperSecurity:
                 "zookeeper.sasl.mechanism = DIGEST-MD5 requires zookeeper.sasl.username and zookeeper.sasl.password"
             )
         if config.zookeeper_sasl_mechanism:
-            _require_module("puresasl", "install the extra 'sasl' with " + install_command("sasl"))
+            _require_module("puresasl", f"run `{install_command('sasl')}` (extra 'sasl')")
         if config.zookeeper_sasl_mechanism == "GSSAPI":
             _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
         tls = None

@@ -3,9 +3,13 @@
 Workers import neither ``app`` nor ``query``.
 """
 
-import pyspark
+from zkconsumer.optional_packages import check_package
 
-from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL
+check_package("spark", "pyspark", __name__)
+
+import pyspark  # noqa: E402
+
+from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL  # noqa: E402
 
 if not HAS_ADMISSION_CONTROL:
     raise ImportError(
