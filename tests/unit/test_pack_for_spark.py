@@ -118,6 +118,10 @@ def test_only_what_spark_jobs_need_is_packed(packed: Callable[..., Path]) -> Non
     assert not [path for path in (folder / "zkconsumer").rglob("*") if path.suffix in (".c", ".h", ".pyc")]
 
 
+def test_package_that_only_tools_require_is_packed_for_others(packed: Callable[..., Path]) -> None:
+    assert (packed("pytest") / "packaging").is_dir()
+
+
 def test_packages_of_extra_are_packed(packed: Callable[..., Path]) -> None:
     folder = packed("zkconsumer[topology]")
 

@@ -80,13 +80,14 @@ def _collect_required(names: list[str]) -> dict[str, InstalledDistribution]:
     while waiting:
         wanted = waiting.pop()
         name, key = canonicalize_name(wanted.name), (canonicalize_name(wanted.name), frozenset(wanted.extras))
-        if key in seen or (name in _IN_SPARK | _REQUIRED_BY_TOOLS and name not in included):
+        if key in seen or (name in _IN_SPARK and name not in included):
             continue
         seen.add(key)
         distribution = found.setdefault(name, InstalledDistribution(name))
         if not wanted.specifier.contains(distribution.version, prereleases=True):
             raise ToolError(f"{distribution} is installed in version {distribution.version}, but {wanted} is required")
-        waiting += distribution.requirements(wanted.extras)
+        required = distribution.requirements(wanted.extras)
+        waiting += required if name != "zkconsumer" else [one for one in required if one.name not in _REQUIRED_BY_TOOLS]
     return found
 
 
