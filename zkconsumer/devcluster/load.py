@@ -57,7 +57,13 @@ def numbered_batch(
         size: value size in bytes.
         timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
         codec: compression codec, a key of ``CODECS``.
+
+    Raises:
+        ValueError: a number has more than ``size`` digits.
     """
+    last = first + (count - 1) * step
+    if len(str(last)) > size:
+        raise ValueError(f"size must be at least the number of digits of {last}, got {size}")
     deltas, varints = _deltas(count)
     numbers = pc.add(pc.multiply(deltas, step), first)
     values = pc.utf8_lpad(numbers.cast(pa.string()), size, "0").cast(pa.binary())
