@@ -12,7 +12,8 @@ names = builder.table("names", key_serde=serdes.STRING, value_serde=serdes.STRIN
 regions = builder.global_table("regions", key_serde=serdes.LONG, value_serde=serdes.STRING)
 reveal_type(regions)  # GlobalKTable[int, str]
 reveal_type(orders.join(names, lambda order, name: (order, name)))  # KStream[str, tuple[int, str]]
-reveal_type(orders.left_join(names, lambda order, name: name))  # KStream[str, str | None]
+reveal_type(orders.left_join(names, lambda order, name: name))  # KStream[str, str]
+orders.left_join(names, lambda order, name: name).to("out", value_serde=serdes.STRING)
 reveal_type(orders.join(regions, lambda order, region: region, key=lambda key, order: order))  # KStream[str, str]
 reveal_type(orders.join(names, lambda key, order, name: key + name, with_key=True))  # KStream[str, str]
 within = JoinWindows(before_ms=1_000, after_ms=0)

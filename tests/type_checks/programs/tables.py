@@ -18,7 +18,7 @@ by_age = ages.group_by(lambda name, age: (age, name))
 reveal_type(by_age)  # KGroupedTable[int, str]
 reveal_type(by_age.count())  # KTable[int, int]
 reveal_type(ages.join(users, lambda age, user: (age, str(user))))  # KTable[str, tuple[int, str]]
-reveal_type(ages.left_join(ages, lambda one, other: other))  # KTable[str, int | None]
+reveal_type(ages.left_join(ages, lambda one, other: other))  # KTable[str, int]
 ages.left_join(ages, lambda one, other: one + other)  # error: there may be no other value
 ages.outer_join(ages, lambda one, other: abs(one))  # error: there may be no value
 ages.map_values(str.upper)  # error: the value is a number

@@ -22,7 +22,7 @@ Initializer = Callable[[], A]
 Aggregator = Callable[[K, V, A], A | None]
 
 #: Function that combines the current result with a new value.
-Reducer = Callable[[V, V], V]
+Reducer = Callable[[V, V], V | None]
 
 
 def zero() -> int:

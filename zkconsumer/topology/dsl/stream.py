@@ -72,31 +72,31 @@ class KStream(Generic[K, V]):
         return self._append(FILTER, name, partial(stateless.Filter, predicate, True), self.serdes)
 
     @check_arguments
-    def map(self, mapper: Callable[[K, V], tuple[KR, VR]], *, name: str | None = None) -> KStream[KR, VR]:
+    def map(self, mapper: Callable[[K, V], tuple[KR | None, VR | None]], *, name: str | None = None) -> KStream[KR, VR]:
         """Replace each record with the key-value pair that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-MAP-", name, partial(stateless.Map, mapper), Serdes(), changes_key=True)
 
     @check_arguments
-    def select_key(self, mapper: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]:
+    def select_key(self, mapper: Callable[[K, V], KR | None], *, name: str | None = None) -> KStream[KR, V]:
         """Replace the key of each record with the result of ``mapper(key, value)``."""
         serdes = Serdes(None, self.serdes.value)
         return self._append("KSTREAM-KEY-SELECT-", name, partial(stateless.SelectKey, mapper), serdes, changes_key=True)
 
     @check_arguments
     def flat_map(
-        self, mapper: Callable[[K, V], Iterable[tuple[KR, VR]]], *, name: str | None = None
+        self, mapper: Callable[[K, V], Iterable[tuple[KR | None, VR | None]]], *, name: str | None = None
     ) -> KStream[KR, VR]:
         """Replace each record with the key-value pairs that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-FLATMAP-", name, partial(stateless.FlatMap, mapper), Serdes(), changes_key=True)
 
     @overload
     def map_values(
-        self, mapper: Callable[[V], VR], *, with_key: Literal[False] = False, name: str | None = None
+        self, mapper: Callable[[V], VR | None], *, with_key: Literal[False] = False, name: str | None = None
     ) -> KStream[K, VR]: ...
 
     @overload
     def map_values(
-        self, mapper: Callable[[K, V], VR], *, with_key: Literal[True], name: str | None = None
+        self, mapper: Callable[[K, V], VR | None], *, with_key: Literal[True], name: str | None = None
     ) -> KStream[K, VR]: ...
 
     @check_arguments
@@ -115,12 +115,12 @@ class KStream(Generic[K, V]):
 
     @overload
     def flat_map_values(
-        self, mapper: Callable[[V], Iterable[VR]], *, with_key: Literal[False] = False, name: str | None = None
+        self, mapper: Callable[[V], Iterable[VR | None]], *, with_key: Literal[False] = False, name: str | None = None
     ) -> KStream[K, VR]: ...
 
     @overload
     def flat_map_values(
-        self, mapper: Callable[[K, V], Iterable[VR]], *, with_key: Literal[True], name: str | None = None
+        self, mapper: Callable[[K, V], Iterable[VR | None]], *, with_key: Literal[True], name: str | None = None
     ) -> KStream[K, VR]: ...
 
     @check_arguments
@@ -307,7 +307,7 @@ class KStream(Generic[K, V]):
     @check_arguments
     def group_by(
         self,
-        mapper: Callable[[K, V], KR],
+        mapper: Callable[[K, V], KR | None],
         *,
         key_serde: Serde[KR] | None = None,
         value_serde: Serde[V] | None = None,
@@ -324,7 +324,7 @@ class KStream(Generic[K, V]):
     def join(
         self,
         other: Joinable[K, VO],
-        joiner: Callable[[V, VO], VR],
+        joiner: Callable[[V, VO], VR | None],
         *,
         with_key: Literal[False] = False,
         **arguments: Unpack[JoinArguments],
@@ -334,7 +334,7 @@ class KStream(Generic[K, V]):
     def join(
         self,
         other: Joinable[K, VO],
-        joiner: Callable[[K, V, VO], VR],
+        joiner: Callable[[K, V, VO], VR | None],
         *,
         with_key: Literal[True],
         **arguments: Unpack[JoinArguments],
@@ -366,7 +366,7 @@ class KStream(Generic[K, V]):
     def left_join(
         self,
         other: Joinable[K, VO],
-        joiner: Callable[[V, VO | None], VR],
+        joiner: Callable[[V, VO | None], VR | None],
         *,
         with_key: Literal[False] = False,
         **arguments: Unpack[JoinArguments],
@@ -376,7 +376,7 @@ class KStream(Generic[K, V]):
     def left_join(
         self,
         other: Joinable[K, VO],
-        joiner: Callable[[K, V, VO | None], VR],
+        joiner: Callable[[K, V, VO | None], VR | None],
         *,
         with_key: Literal[True],
         **arguments: Unpack[JoinArguments],
@@ -400,7 +400,7 @@ class KStream(Generic[K, V]):
     def outer_join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[[V | None, VO | None], VR],
+        joiner: Callable[[V | None, VO | None], VR | None],
         *,
         with_key: Literal[False] = False,
         **arguments: Unpack[JoinArguments],
@@ -410,7 +410,7 @@ class KStream(Generic[K, V]):
     def outer_join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[[K, V | None, VO | None], VR],
+        joiner: Callable[[K, V | None, VO | None], VR | None],
         *,
         with_key: Literal[True],
         **arguments: Unpack[JoinArguments],

@@ -101,7 +101,7 @@ class KTable(Generic[K, V]):
     @overload
     def map_values(
         self,
-        mapper: Callable[[V], VR],
+        mapper: Callable[[V], VR | None],
         *,
         with_key: Literal[False] = False,
         store: StoreSettings = None,
@@ -111,7 +111,7 @@ class KTable(Generic[K, V]):
     @overload
     def map_values(
         self,
-        mapper: Callable[[K, V], VR],
+        mapper: Callable[[K, V], VR | None],
         *,
         with_key: Literal[True],
         store: StoreSettings = None,
@@ -145,7 +145,7 @@ class KTable(Generic[K, V]):
     def to_stream(self, key: None = None, *, name: str | None = None) -> KStream[K, V]: ...
 
     @overload
-    def to_stream(self, key: Callable[[K, V], KR], *, name: str | None = None) -> KStream[KR, V]: ...
+    def to_stream(self, key: Callable[[K, V], KR | None], *, name: str | None = None) -> KStream[KR, V]: ...
 
     @check_arguments
     def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream[Any, V]:
@@ -217,7 +217,7 @@ class KTable(Generic[K, V]):
     def join(
         self,
         other: KTable[K, VO],
-        joiner: Callable[[V, VO], VR],
+        joiner: Callable[[V, VO], VR | None],
         *,
         store: StoreSettings = None,
         name: str | None = None,
@@ -236,7 +236,7 @@ class KTable(Generic[K, V]):
     def left_join(
         self,
         other: KTable[K, VO],
-        joiner: Callable[[V, VO | None], VR],
+        joiner: Callable[[V, VO | None], VR | None],
         *,
         store: StoreSettings = None,
         name: str | None = None,
@@ -251,7 +251,7 @@ class KTable(Generic[K, V]):
     def outer_join(
         self,
         other: KTable[K, VO],
-        joiner: Callable[[V | None, VO | None], VR],
+        joiner: Callable[[V | None, VO | None], VR | None],
         *,
         store: StoreSettings = None,
         name: str | None = None,
