@@ -479,10 +479,15 @@ public final class OracleRunner {
         private static void prepareCommit(final StreamTask task) throws ReflectiveOperationException {
             for (final java.lang.reflect.Method method : StreamTask.class.getMethods()) {
                 if (method.getName().equals("prepareCommit")) {
-                    method.invoke(task, method.getParameterCount() == 0 ? new Object[0] : new Object[] {true});
+                    try {
+                        method.invoke(task, method.getParameterCount() == 0 ? new Object[0] : new Object[] {true});
+                    } catch (final java.lang.reflect.InvocationTargetException error) {
+                        throw (RuntimeException) error.getCause();
+                    }
                     return;
                 }
             }
+            throw new NoSuchMethodException("prepareCommit");
         }
 
         private static void process(final StreamTask task) {
