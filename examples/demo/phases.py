@@ -13,7 +13,7 @@ from examples.demo.members import PLAIN, QUERY, Owners, PlainProcess, SparkQuery
 from examples.demo.record_count import RecordCount
 from examples.demo.screen import Members, Screen
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.devcluster.servers import kafka_jars
+from zkconsumer.devcluster.servers import download_missing_jars
 from zkconsumer.errors import ZkConsumerError
 
 TOPIC, GROUP, PARTITIONS = "demo", "demo", 8
@@ -73,7 +73,7 @@ class Demo:
     def _start(self) -> None:
         waiting = self._screen.waiting
         with waiting("downloading ZooKeeper and Kafka (62 MB), if they are not in ~/.cache/zkconsumer yet"):
-            kafka_jars(self._cluster.kafka)
+            download_missing_jars(self._cluster.kafka)
         with waiting("starting the servers"):
             self._cluster.start()
             self._cluster.create_topic(TOPIC, PARTITIONS)

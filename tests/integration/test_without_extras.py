@@ -38,7 +38,7 @@ print(json.dumps(counts))
 """
 
 
-def test_messages_and_batches_are_read(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> None:
+def test_consumer_reads_all_codecs_without_extras(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> None:
     topic = unique("t")
     zkconsumer_cluster.create_topic(topic, 1)
     for codec in CODECS:

@@ -1,7 +1,7 @@
-"""What mypy and pyright say about the examples, and about ten small programs.
+"""Tests of the types that mypy and pyright infer in ten programs, and of the examples with pyright.
 
-In a program, ``reveal_type(x)  # T`` names the type that both show, and ``# error`` marks each line with an error. All
-other lines have no error.
+In a program, ``reveal_type(x)  # T`` states the type that both checkers must infer, and ``# error`` marks each line
+with an error. All other lines have no error.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class Topology:
                 commas, spaces or quotation marks.
             offset_reset: start position of a new application, ``earliest`` or ``latest``; None means ``earliest``.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's default.
-            key_deserializer: key deserializer, or a serde that contains it; None uses the application's default.
-            value_deserializer: value deserializer, or a serde that contains it; None uses the application's default.
+            key_deserializer: key deserializer or serde; None uses the application's default.
+            value_deserializer: value deserializer or serde; None uses the application's default.
 
         Raises:
             TopologyError: the name or a topic is already in use, neither a topic nor a pattern is given, or an argument
@@ -161,8 +161,8 @@ class Topology:
             name: name of the node.
             topic: topic name, or a function that returns the topic for a record.
             parents: names of the parent nodes, whose records the sink receives.
-            key_serializer: key serializer, or a serde that contains it; None uses the application's default.
-            value_serializer: value serializer, or a serde that contains it; None uses the application's default.
+            key_serializer: key serializer or serde; None uses the application's default.
+            value_serializer: value serializer or serde; None uses the application's default.
             partitioner: function that selects the partition; None uses the producer's partitioner.
 
         Raises:

@@ -126,8 +126,8 @@ class TopologyTestDriver:
 
         Args:
             topic: topic name.
-            key_serializer: key serializer, or a serde that contains it; None uses the application's default.
-            value_serializer: value serializer, or a serde that contains it; None uses the application's default.
+            key_serializer: key serializer or serde; None uses the application's default.
+            value_serializer: value serializer or serde; None uses the application's default.
             start_ms: timestamp of the first record that is written without a timestamp, in milliseconds.
             auto_advance_ms: time added after each record that is written without a timestamp, in milliseconds.
         """
@@ -147,8 +147,8 @@ class TopologyTestDriver:
 
         Args:
             topic: topic name.
-            key_deserializer: key deserializer, or a serde that contains it; None uses the application's default.
-            value_deserializer: value deserializer, or a serde that contains it; None uses the application's default.
+            key_deserializer: key deserializer or serde; None uses the application's default.
+            value_deserializer: value deserializer or serde; None uses the application's default.
         """
         key, value = to_deserializer(key_deserializer), to_deserializer(value_deserializer)
         check_functions(f"topic {topic!r}", key_deserializer=key, value_deserializer=value)
