@@ -17,7 +17,7 @@ from zkconsumer.config.properties_file import FileValue
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import ProcessingGuarantee
-from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.spark.streams.settings import QuerySettings, to_guarantee
 from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.config import ApplicationConfig
 
@@ -111,10 +111,9 @@ def _integer(name: str, value: Any) -> int:
 
 def _guarantee(name: str, value: Any) -> ProcessingGuarantee:
     try:
-        return ProcessingGuarantee(_text(name, value))
-    except ValueError:
-        names = " or ".join(repr(one.value) for one in ProcessingGuarantee)
-        raise _invalid(name, value, f"must be {names}") from None
+        return to_guarantee(_text(name, value))
+    except ConfigurationError as error:
+        raise _rename(error, "processing_guarantee", name, value) from None
 
 
 def _one_of(classes: Mapping[str, Any]) -> Callable[[str, Any], Any]:
@@ -252,8 +251,7 @@ def _parse(kind: type[ApplicationConfig | QuerySettings], setting: _Setting, nam
     try:
         return check_values(kind.__name__, kind.__annotations__, given, ConfigurationError)
     except ConfigurationError as error:
-        requirement = str(error).partition(f"{setting.name} ")[2].partition(", got ")[0]
-        raise _invalid(name, value, requirement) from None
+        raise _rename(error, setting.name, name, value) from None
 
 
 def _parse_producer(name: str, value: Any) -> dict[str, Any]:
@@ -271,6 +269,11 @@ def _reason_without_effect(name: str) -> str | None:
     if name in _OF_PRODUCERS:
         return f"the name of a producer setting must have a prefix: producer.{name}"
     return _WITHOUT_EFFECT.get(name)
+
+
+def _rename(error: ConfigurationError, setting: str, name: str, value: object) -> ConfigurationError:
+    """Return the error for the value of a setting, with the name of the property and its value."""
+    return _invalid(name, value, str(error).partition(f"{setting} ")[2].partition(", got ")[0])
 
 
 def _invalid(name: str, value: object, requirement: str) -> ConfigurationError:

@@ -29,6 +29,19 @@ _RESERVED = {
 }
 
 
+def to_guarantee(value: ProcessingGuarantee | str) -> ProcessingGuarantee:
+    """Return a processing guarantee.
+
+    Raises:
+        ConfigurationError: the processing guarantee is unknown.
+    """
+    try:
+        return ProcessingGuarantee(value)
+    except ValueError:
+        names = " or ".join(repr(one.value) for one in ProcessingGuarantee)
+        raise ConfigurationError(f"processing_guarantee must be {names}, got {value!r}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuerySettings:
     """Settings of an application's query.
@@ -82,13 +95,7 @@ class QuerySettings:
 
     def __post_init__(self) -> None:
         check_fields(self, ConfigurationError)
-        try:
-            object.__setattr__(self, "processing_guarantee", ProcessingGuarantee(self.processing_guarantee))
-        except ValueError:
-            names = " or ".join(repr(one.value) for one in ProcessingGuarantee)
-            raise ConfigurationError(
-                f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
-            ) from None
+        object.__setattr__(self, "processing_guarantee", to_guarantee(self.processing_guarantee))
         reserved = sorted(_RESERVED & self.producer.keys())
         if reserved:
             raise ConfigurationError(f"producer must not contain {', '.join(reserved)}, which the application sets")
