@@ -9,12 +9,14 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from importlib import import_module
 from itertools import repeat
 from os import PathLike
 from typing import Any, ForwardRef, NamedTuple, TypeVar, cast
 
 from zkconsumer.argument_checks import reject, to_flag, to_integer, to_number
+from zkconsumer.durations import to_milliseconds
 from zkconsumer.errors import ConfigurationError, TopologyError, ZkConsumerError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,12 +87,18 @@ def check_fields(instance: Any, error: type[ZkConsumerError] = TopologyError) ->
             object.__setattr__(instance, name, value)
 
 
+def set_fields(instance: Any, **values: object) -> None:
+    """Set the attributes of an instance of a frozen dataclass, in a constructor that checked its arguments."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
 def check_values(
     where: str, annotations: Mapping[str, Any], values: Mapping[str, Any], error: type[ZkConsumerError] = TopologyError
 ) -> dict[str, Any]:
     """Check values by their annotations, and return those with annotations.
 
-    Integers are converted to int, numbers to float, and NumPy booleans to bool.
+    Integers and durations in milliseconds are converted to int, numbers to float, and NumPy booleans to bool.
 
     Args:
         where: function or class, used in error messages.
@@ -157,7 +165,7 @@ def _decorate(function: F, error: type[ZkConsumerError]) -> F:
 def _or_none(rule: Rule) -> Rule:
     return Rule(
         lambda name, value: value is None or rule.accepts(name, value),
-        lambda name, value: f"{rule.describe(name, value)} or None",
+        lambda name, value: f"{rule.describe(name, value).replace(' or ', ', ')} or None",
         rule.convert,
     )
 
@@ -174,7 +182,17 @@ def _describe_integer(name: str, value: Any) -> str:
     is_too_large = number is not None and number > maximum
     if is_too_large:
         return f"an integer between {minimum} and {maximum}"
-    return _MINIMUMS.get(minimum, f"an integer greater than or equal to {minimum}")
+    return _MINIMUMS.get(minimum, f"an integer of at least {minimum}")
+
+
+def _is_milliseconds(name: str, value: Any) -> bool:
+    return _is_integer(name, to_milliseconds(value))
+
+
+def _describe_milliseconds(name: str, value: Any) -> str:
+    if isinstance(value, timedelta) and to_milliseconds(value) is None:
+        return "a timedelta of whole milliseconds"
+    return f"{_describe_integer(name, to_milliseconds(value))} or a timedelta"
 
 
 def _is_duration(_name: str, value: Any) -> bool:
@@ -236,6 +254,7 @@ _FUNCTION = Rule(lambda _name, value: callable(value), lambda _name, _value: "a 
 _ANY = Rule(lambda _name, _value: True, lambda _name, _value: "any object")
 _TEXT = Rule(_is_text, lambda _name, _value: "a non-empty str")
 _MAPPING = Rule(lambda _name, value: isinstance(value, Mapping), lambda _name, _value: "a dict")
+_MILLISECONDS = Rule(_is_milliseconds, _describe_milliseconds, to_milliseconds)
 _ALLOWED_CHANGE = _instance("AllowedChange")
 #: Rules by annotation, without ``| None``.
 _RULES = {
@@ -248,6 +267,8 @@ _RULES = {
     "str": _TEXT,
     "bool": Rule(lambda _name, value: to_flag(value) is not None, lambda _name, _value: "True or False", to_flag),
     "int": Rule(_is_integer, _describe_integer, to_integer),
+    **dict.fromkeys(("Milliseconds", "Duration"), _MILLISECONDS),
+    "OptionalDuration": _or_none(_MILLISECONDS),
     "float": Rule(_is_duration, lambda _name, _value: "a non-negative number", _to_duration),
     "str | TopicExtractor": Rule(
         lambda name, value: _is_text(name, value) or callable(value),

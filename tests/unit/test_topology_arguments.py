@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -70,11 +72,14 @@ class World:
         self.topology.add_source("b", "other").add_state_store(self.store)
 
 
+#: Annotations of parameters that accept a ``timedelta``.
+DURATION_TYPES = ("Milliseconds", "Duration", "OptionalDuration")
 #: Valid arguments by annotation, without ``| None``.
 VALID: dict[str, Callable[[World], Any]] = {
     "str": lambda _: "x",
     "bool": lambda _: True,
     "int": lambda _: 10,
+    **dict.fromkeys(DURATION_TYPES, lambda _: 10),
     "str | Sequence[str]": lambda _: "new",
     "str | TopicExtractor": lambda _: "out",
     "Iterable[StoreBuilder]": lambda _: [],
@@ -97,12 +102,14 @@ VALID: dict[str, Callable[[World], Any]] = {
     "ApplicationConfig": lambda _: ApplicationConfig(),
 }
 NUMBERS = (True, -1, 1 << 64, 1.5, "5", b"5", [5], FOREIGN)
+DURATIONS = (timedelta(microseconds=1), timedelta(microseconds=1_999), timedelta(days=-1))
 OBJECTS: tuple[Any, ...] = (5, "x", b"x", [], FOREIGN)
 #: Invalid arguments by annotation, without ``| None``. None is also invalid unless the annotation contains it.
 INVALID: dict[str, tuple[Any, ...]] = {
     "str": (5, b"x", [], FOREIGN, ""),
     "bool": (0, 1, "false", FOREIGN),
     "int": NUMBERS,
+    **dict.fromkeys(DURATION_TYPES, (*NUMBERS, *DURATIONS)),
     "str | Sequence[str]": (5, FOREIGN, [5], ["a", ""], [None]),
     "str | TopicExtractor": (5, b"x", [], FOREIGN, ""),
     "Iterable[StoreBuilder]": (5, FOREIGN, ["s"], [FOREIGN]),
@@ -244,18 +251,18 @@ def wrong_arguments(call: Call) -> Iterator[tuple[str, Any]]:
         if name == "offset_reset":
             found = (*found, "none", "EARLIEST", "earliest ")
         if name in ("before_ms", "after_ms"):
-            found = tuple(one for one in found if one != -1)
+            found = tuple(one for one in found if one not in (-1, timedelta(days=-1)))
         if name == "max_task_idle_ms":
             found = (*(one for one in found if one != -1), -2)
         if name == "emits_early" and call.where == "UntilWindowCloses":
             continue
-        is_optional = str(parameter.annotation).endswith("None") or annotation == "StoreSettings"
+        is_optional = str(parameter.annotation).endswith("None") or annotation in ("StoreSettings", "OptionalDuration")
         for value in (*found, *(() if is_optional else (None,))):
             yield name, value
 
 
-def call_with(call: Call, name: str, value: Any) -> None:
-    """Make a call with one argument replaced."""
+def call_with(call: Call, name: str, value: Any) -> Any:
+    """Make a call with one argument replaced, and return its result."""
     world = World()
     positional, named = valid_arguments(call, world)
     order = [
@@ -271,7 +278,7 @@ def call_with(call: Call, name: str, value: Any) -> None:
         positional[order.index(name)] = value
     else:
         named[name] = value
-    call.function(world)(*positional, **named)
+    return call.function(world)(*positional, **named)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])
@@ -289,13 +296,22 @@ def test_numpy_integers_are_accepted(kind: type[Any]) -> None:
     count = 0
     for call in CALLS:
         for name, parameter in call.parameters.items():
-            if plain_annotation(parameter) == "int":
+            if plain_annotation(parameter) in ("int", *DURATION_TYPES):
                 value = valid_argument(call, name, World())
                 call_with(call, name, kind(value))
                 count += 1
     assert count > 20
     declared = windows.TimeWindows(size_ms=kind(10), advance_ms=kind(5))
     assert [type(value) for value in vars(declared).values()] == [int, int, int]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])
+def test_durations_can_be_timedeltas(call: Call) -> None:
+    """The results equal those with integers, also in the types of their attributes, which pickles contain."""
+    for name in (one for one in call.parameters if one.endswith("_ms")):
+        assert plain_annotation(call.parameters[name]) in DURATION_TYPES
+        results = [call_with(call, name, value) for value in (10, timedelta(milliseconds=10))]
+        assert pickle.dumps(results[0]) == pickle.dumps(results[1])
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zkconsumer.checked_arguments import check_fields
+from zkconsumer.durations import Duration, default_ms
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.handlers import ErrorHandler
@@ -22,6 +23,8 @@ IDLE_DISABLED = -1
 @dataclass(frozen=True, kw_only=True)
 class ApplicationConfig:
     """Settings of a topology application.
+
+    Durations are numbers of milliseconds or ``timedelta`` objects, which are converted.
 
     Attributes:
         application_id: name of the application. Default ``application``.
@@ -55,14 +58,14 @@ class ApplicationConfig:
     key_serde: Serde = serdes.BYTES
     value_serde: Serde = serdes.BYTES
     timestamp_extractor: TimestampExtractor = timestamps.fail_on_invalid
-    max_task_idle_ms: int = 0
+    max_task_idle_ms: Duration = default_ms(0)
     deserialization_handler: ErrorHandler = handlers.fail
     processing_handler: ErrorHandler = handlers.fail
     production_handler: ErrorHandler = handlers.fail
     page_bytes: int | None = None
     page_memory_bytes: int = PageLimits().memory_bytes
     statestore_cache_max_bytes: int = DEFAULT_CACHE_BYTES
-    emit_interval_ms: int = 1_000
+    emit_interval_ms: Duration = default_ms(1_000)
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from zkconsumer.durations import Milliseconds
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.loop.records import Record, RecordMetadata
 
@@ -108,19 +109,19 @@ class ProcessorContext(Protocol):
             StreamsError: the call was made outside ``process``, punctuators and flush listeners.
         """
 
-    def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
+    def schedule(self, interval_ms: Milliseconds, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Schedule a punctuator. If several intervals pass at once, it is called only once.
 
         Args:
-            interval_ms: interval between two calls in milliseconds, at least 1. A stream-time schedule is aligned to
-                multiples of the interval; its punctuator is first called after the next record, or after the current
-                record if the schedule is created in ``process``. A wall-clock punctuator is first called after one
-                interval.
+            interval_ms: interval between two calls, in milliseconds or as a ``timedelta``; at least 1 ms. A stream-time
+                schedule is aligned to multiples of the interval; its punctuator is first called after the next record,
+                or after the current record if the schedule is created in ``process``. A wall-clock punctuator is first
+                called after one interval.
             kind: whether stream time or wall-clock time determines when the punctuator is called.
             punctuator: function that is called with the current stream time or wall-clock time, in milliseconds.
 
         Raises:
-            ValueError: ``interval_ms`` is not a positive integer, or another argument has the wrong type.
+            ValueError: ``interval_ms`` is out of range, or an argument has the wrong type.
             StreamsError: the call was made outside ``init``, ``process`` and punctuators.
         """
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from zkconsumer.checked_arguments import check_arguments
+from zkconsumer.durations import Milliseconds, milliseconds
 from zkconsumer.topology.declared.nodes import Partitioner
 from zkconsumer.topology.murmur2 import murmur2
 from zkconsumer.topology.serdes import Codec, Serde, Serializer, choose_serde, serializer_codec
@@ -90,14 +91,14 @@ class DeserializeSessionWindowed(WindowedKeys):
 
 
 @check_arguments
-def time_windowed(inner: Serde[K] | None, size_ms: int) -> Serde[Windowed[K]]:
+def time_windowed(inner: Serde[K] | None, size_ms: Milliseconds) -> Serde[Windowed[K]]:
     """Return a serde for the keys of time windows and sliding windows.
 
     Args:
         inner: serde of the inner keys; None uses the application's default.
-        size_ms: window size, in milliseconds.
+        size_ms: window size, in milliseconds or as a ``timedelta``.
     """
-    return Serde(SerializeTimeWindowed(inner), DeserializeTimeWindowed(inner, size_ms))
+    return Serde(SerializeTimeWindowed(inner), DeserializeTimeWindowed(inner, milliseconds(size_ms)))
 
 
 @check_arguments

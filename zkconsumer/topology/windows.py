@@ -1,5 +1,7 @@
 """Window definitions: they determine which windows contain a record, and when a window closes.
 
+All durations are numbers of milliseconds or ``timedelta`` objects; the attributes are integers.
+
 Source: Kafka 3.9 TimeWindows, SessionWindows, SlidingWindows, JoinWindows, KStreamWindowAggregate and
 KStreamSessionWindowAggregate.
 """
@@ -9,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zkconsumer.checked_arguments import check_fields
+from zkconsumer.checked_arguments import check_arguments_as, set_fields
+from zkconsumer.durations import Milliseconds
 from zkconsumer.topology.errors import InvalidArgumentError
 
 
@@ -20,7 +23,7 @@ class TimeWindow(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class TimeWindows:
     """Fixed-size windows, which start at multiples of the advance interval.
 
@@ -31,15 +34,18 @@ class TimeWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is not an integer or is out of range.
+        ValueError: an attribute has the wrong type or is out of range.
     """
 
     size_ms: int
-    advance_ms: int | None = None
-    grace_ms: int = 0
+    advance_ms: int | None
+    grace_ms: int
 
-    def __post_init__(self) -> None:
-        check_fields(self, InvalidArgumentError)
+    @check_arguments_as(InvalidArgumentError)
+    def __init__(
+        self, *, size_ms: Milliseconds, advance_ms: Milliseconds | None = None, grace_ms: Milliseconds = 0
+    ) -> None:
+        set_fields(self, size_ms=size_ms, advance_ms=advance_ms, grace_ms=grace_ms)
         if self.advance_ms is not None and self.advance_ms > self.size_ms:
             raise InvalidArgumentError(f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}")
 
@@ -62,7 +68,7 @@ class TimeWindows:
         return end_ms <= stream_time_ms - self.grace_ms
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class SessionWindows:
     """Session windows, which end after a period without records for their key.
 
@@ -72,14 +78,15 @@ class SessionWindows:
             accepted.
 
     Raises:
-        ValueError: an attribute is not an integer or is out of range.
+        ValueError: an attribute has the wrong type or is out of range.
     """
 
     gap_ms: int
-    grace_ms: int = 0
+    grace_ms: int
 
-    def __post_init__(self) -> None:
-        check_fields(self, InvalidArgumentError)
+    @check_arguments_as(InvalidArgumentError)
+    def __init__(self, *, gap_ms: Milliseconds, grace_ms: Milliseconds = 0) -> None:
+        set_fields(self, gap_ms=gap_ms, grace_ms=grace_ms)
 
     @property
     def retention_ms(self) -> int:
@@ -91,7 +98,7 @@ class SessionWindows:
         return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class SlidingWindows:
     """Sliding windows, which end at a record or start right after a record.
 
@@ -100,14 +107,15 @@ class SlidingWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is not an integer or is out of range.
+        ValueError: an attribute has the wrong type or is out of range.
     """
 
     difference_ms: int
-    grace_ms: int = 0
+    grace_ms: int
 
-    def __post_init__(self) -> None:
-        check_fields(self, InvalidArgumentError)
+    @check_arguments_as(InvalidArgumentError)
+    def __init__(self, *, difference_ms: Milliseconds, grace_ms: Milliseconds = 0) -> None:
+        set_fields(self, difference_ms=difference_ms, grace_ms=grace_ms)
 
     @property
     def retention_ms(self) -> int:
@@ -115,7 +123,7 @@ class SlidingWindows:
         return 2 * self.difference_ms + self.grace_ms
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class JoinWindows:
     """Join windows: two records are joined if their timestamps are close enough.
 
@@ -125,15 +133,16 @@ class JoinWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is not an integer, ``grace_ms`` is negative, or ``before_ms + after_ms`` is negative.
+        ValueError: an attribute has the wrong type, ``grace_ms`` is negative, or ``before_ms + after_ms`` is negative.
     """
 
     before_ms: int
     after_ms: int
-    grace_ms: int = 0
+    grace_ms: int
 
-    def __post_init__(self) -> None:
-        check_fields(self, InvalidArgumentError)
+    @check_arguments_as(InvalidArgumentError)
+    def __init__(self, *, before_ms: Milliseconds, after_ms: Milliseconds, grace_ms: Milliseconds = 0) -> None:
+        set_fields(self, before_ms=before_ms, after_ms=after_ms, grace_ms=grace_ms)
         if self.size_ms < 0:
             raise InvalidArgumentError(
                 f"before_ms + after_ms must not be negative, got {self.before_ms} and {self.after_ms}"

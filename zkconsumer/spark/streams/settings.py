@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zkconsumer.checked_arguments import check_fields
+from zkconsumer.durations import Duration, default_ms
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import ProcessingGuarantee
 
@@ -46,6 +47,8 @@ def to_guarantee(value: ProcessingGuarantee | str) -> ProcessingGuarantee:
 class QuerySettings:
     """Settings of an application's query.
 
+    Durations are numbers of milliseconds or ``timedelta`` objects, which are converted.
+
     Attributes:
         trigger_ms: interval between batch starts, in milliseconds.
         available_now: whether the application ends after processing the existing records.
@@ -80,14 +83,14 @@ class QuerySettings:
             ``producer`` contains a setting that users cannot change.
     """
 
-    trigger_ms: int = 1_000
+    trigger_ms: Duration = default_ms(1_000)
     available_now: bool = False
     wall_clock_punctuation: bool = True
-    tick_interval_ms: int = 1_000
+    tick_interval_ms: Duration = default_ms(1_000)
     partitions: int | None = None
     max_records_per_task: int = 200_000
     max_bytes_per_task: int = 64 << 20
-    purge_interval_ms: int = 30_000
+    purge_interval_ms: Duration = default_ms(30_000)
     producer: Mapping[str, Any] = field(default_factory=dict)
     processing_guarantee: ProcessingGuarantee | str = ProcessingGuarantee.AT_LEAST_ONCE
     sequence_headers: bool | None = None

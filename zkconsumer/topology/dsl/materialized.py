@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zkconsumer.checked_arguments import check_fields
+from zkconsumer.durations import OptionalDuration, default_ms
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import stores
 from zkconsumer.topology.dsl.endpoints import Serdes
@@ -30,8 +31,10 @@ class Materialized:
         key_serde: key serde; None uses the step's serde, or else the application's default.
         value_serde: value serde; None uses the step's serde (for example, ``serdes.LONG`` for ``count``), or else the
             application's default.
-        retention_ms: retention period of windows, in milliseconds; None for the minimum that the windows require.
-        history_ms: history retention of a versioned store, in milliseconds; None for an unversioned store.
+        retention_ms: retention period of windows, in milliseconds or as a ``timedelta``; None for the minimum that the
+            windows require.
+        history_ms: history retention of a versioned store, in milliseconds or as a ``timedelta``; None for an
+            unversioned store.
         caching: whether the store has a record cache, which forwards only the last change of each key. Versioned stores
             are never cached.
         logging: ignored, because changelog topics are not supported.
@@ -44,8 +47,8 @@ class Materialized:
     store: str | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
-    retention_ms: int | None = None
-    history_ms: int | None = None
+    retention_ms: OptionalDuration = default_ms(None)
+    history_ms: OptionalDuration = default_ms(None)
     caching: bool = True
     logging: bool = True
     persistent: bool = True

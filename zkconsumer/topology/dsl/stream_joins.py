@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from zkconsumer.checked_arguments import check_values
+from zkconsumer.durations import Milliseconds, milliseconds
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.endpoints import Serdes
@@ -51,8 +52,8 @@ class JoinArguments(TypedDict, total=False):
         key_serde: key serde for repartition topics and stores; None uses each stream's serde.
         value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
         other_serde: value serde of the other stream for repartition topics and stores; None uses that stream's serde.
-        grace_ms: time that a record waits for late changes to a versioned table, in milliseconds of stream time; None
-            joins records immediately.
+        grace_ms: time that a record waits for late changes to a versioned table, in milliseconds of stream time or as a
+            ``timedelta``; None joins records immediately.
         store: prefix of the store names in a stream-stream join; None for generated names.
         name: name of the step.
     """
@@ -62,7 +63,7 @@ class JoinArguments(TypedDict, total=False):
     key_serde: Serde | None
     value_serde: Serde | None
     other_serde: Serde | None
-    grace_ms: int | None
+    grace_ms: Milliseconds | None
     store: str | None
     name: str | None
 
@@ -79,7 +80,7 @@ def join(
     annotations = {"other": "Joinable", "joiner": "Callable[..., Any]", "with_key": "bool"}
     checked = check_values("join", annotations, {"other": other, "joiner": joiner, "with_key": with_key})
     stream.graph.check_same_builder("join: other", other.graph)
-    _check_arguments(other, arguments)
+    arguments = _check_arguments(other, arguments)
     function = joiner if checked["with_key"] else partial(ignore_key, joiner)
     if isinstance(other, GlobalKTable):
         return _join_global_table(stream, other, function, kind, arguments)
@@ -88,12 +89,12 @@ def join(
     return _join_streams(stream, other, function, kind, arguments)
 
 
-def _check_arguments(other: object, arguments: JoinArguments) -> None:
-    """Check that the join arguments are known, and supported for the type of ``other``."""
+def _check_arguments(other: object, arguments: JoinArguments) -> JoinArguments:
+    """Check that the join arguments are known, and supported for the type of ``other``, and return them."""
     unknown = sorted(arguments.keys() - JoinArguments.__annotations__.keys())
     if unknown:
         raise TopologyError(f"unknown join argument {unknown[0]!r}")
-    check_values("join", JoinArguments.__annotations__, dict(arguments))
+    checked = check_values("join", JoinArguments.__annotations__, dict(arguments))
     if isinstance(other, GlobalKTable):
         what, supported = "a global table", {"key"}
     elif isinstance(other, KTable):
@@ -103,6 +104,7 @@ def _check_arguments(other: object, arguments: JoinArguments) -> None:
     given = {name for name, value in arguments.items() if value is not None} - {"name"}
     if given - supported:
         raise TopologyError(f"argument {min(given - supported)!r} is not supported by a join with {what}")
+    return cast(JoinArguments, checked)
 
 
 def _join_streams(stream: KStream, other: KStream, joiner: Joiner, kind: JoinKind, arguments: JoinArguments) -> KStream:
@@ -150,7 +152,7 @@ def _choose_join_names(
 
 
 def _join_table(stream: KStream, table: KTable, joiner: Joiner, kind: JoinKind, arguments: JoinArguments) -> KStream:
-    name, grace_ms = arguments.get("name"), arguments.get("grace_ms")
+    name, grace = arguments.get("name"), arguments.get("grace_ms")
     _require_one_sided(kind, "table")
     serdes = stream.serdes.override(arguments.get("key_serde"), arguments.get("value_serde"))
     source = stream.repartition_for_join(name if name is not None else stream.name, serdes)
@@ -158,8 +160,9 @@ def _join_table(stream: KStream, table: KTable, joiner: Joiner, kind: JoinKind, 
     stream.graph.copartitioned.append(sources)
     is_left = kind is JoinKind.LEFT
     chosen = stream.graph.names.choose(name, _LEFT_JOIN if is_left else _JOIN)
-    buffer = None if grace_ms is None else f"{chosen}-Buffer"
-    if grace_ms is not None and buffer is not None:
+    buffer = None if grace is None else f"{chosen}-Buffer"
+    if grace is not None and buffer is not None:
+        grace_ms = milliseconds(grace)
         table.require_history(grace_ms)
         stream.graph.add(StateStoreGraphNode(build_join_buffer(buffer, serdes.key, serdes.value, grace_ms)))
     view = table.view()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zkconsumer.checked_arguments import check_fields
+from zkconsumer.checked_arguments import check_arguments, check_fields, set_fields
+from zkconsumer.durations import Milliseconds
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import SourceTable, TableOperation
@@ -48,12 +49,12 @@ class UntilWindowCloses:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class UntilTimeLimit:
     """Hold back the changes of each key, and forward the last change ``wait_ms`` after the first.
 
     Attributes:
-        wait_ms: time to wait, in milliseconds of stream time.
+        wait_ms: time to wait, in milliseconds of stream time, or as a ``timedelta``.
         max_records: maximum number of buffered keys; None for no limit.
         max_bytes: maximum size of the buffered changes in bytes, as computed by Kafka Streams; None for no limit.
         emits_early: whether to forward the oldest changes early if a limit is exceeded. If False, the task fails
@@ -64,12 +65,20 @@ class UntilTimeLimit:
     """
 
     wait_ms: int
-    max_records: int | None = None
-    max_bytes: int | None = None
-    emits_early: bool = True
+    max_records: int | None
+    max_bytes: int | None
+    emits_early: bool
 
-    def __post_init__(self) -> None:
-        check_fields(self)
+    @check_arguments
+    def __init__(
+        self,
+        *,
+        wait_ms: Milliseconds,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        emits_early: bool = True,
+    ) -> None:
+        set_fields(self, wait_ms=wait_ms, max_records=max_records, max_bytes=max_bytes, emits_early=emits_early)
 
 
 #: Argument of ``suppress`` that determines which changes are held back, and for how long.

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from zkconsumer.checked_arguments import check_arguments
+from zkconsumer.durations import Milliseconds, milliseconds
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import serdes
 from zkconsumer.topology.checks import check_name, to_tuple
@@ -149,8 +150,8 @@ def versioned_key_value(
     key: Serde | None = serdes.BYTES,
     value: Serde | None = serdes.BYTES,
     *,
-    history_ms: int,
-    segment_interval_ms: int | None = None,
+    history_ms: Milliseconds,
+    segment_interval_ms: Milliseconds | None = None,
     persistent: bool = True,
     logging: bool = True,
 ) -> StoreBuilder:
@@ -160,13 +161,15 @@ def versioned_key_value(
         name: name of the store.
         key: key serde; None uses the application's default.
         value: value serde; None uses the application's default.
-        history_ms: history retention of old versions, in milliseconds.
-        segment_interval_ms: segment interval, in milliseconds; None derives it from ``history_ms``.
+        history_ms: history retention of old versions, in milliseconds or as a ``timedelta``.
+        segment_interval_ms: segment interval, in milliseconds or as a ``timedelta``; None derives it from
+            ``history_ms``.
         persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
     """
-    interval_ms = _versioned_interval_ms(history_ms) if segment_interval_ms is None else segment_interval_ms
-    times = {"history_ms": history_ms, "segment_interval_ms": interval_ms}
+    kept_ms = milliseconds(history_ms)
+    interval_ms = _versioned_interval_ms(kept_ms) if segment_interval_ms is None else segment_interval_ms
+    times = {"history_ms": kept_ms, "segment_interval_ms": interval_ms}
     return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, False, **times)
 
 
@@ -176,8 +179,8 @@ def window(
     key: Serde | None = serdes.BYTES,
     value: Serde | None = serdes.BYTES,
     *,
-    retention_ms: int,
-    window_size_ms: int,
+    retention_ms: Milliseconds,
+    window_size_ms: Milliseconds,
     retain_duplicates: bool = False,
     persistent: bool = True,
     logging: bool = True,
@@ -189,8 +192,9 @@ def window(
         name: name of the store.
         key: key serde; None uses the application's default.
         value: value serde; None uses the application's default.
-        retention_ms: retention period of windows, in milliseconds; at least ``window_size_ms``.
-        window_size_ms: window size, in milliseconds.
+        retention_ms: retention period of windows, in milliseconds or as a ``timedelta``; at least
+            ``window_size_ms``.
+        window_size_ms: window size, in milliseconds or as a ``timedelta``.
         retain_duplicates: whether each put adds a value instead of replacing the previous one.
         persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
@@ -208,8 +212,8 @@ def timestamped_window(
     key: Serde | None = serdes.BYTES,
     value: Serde | None = serdes.BYTES,
     *,
-    retention_ms: int,
-    window_size_ms: int,
+    retention_ms: Milliseconds,
+    window_size_ms: Milliseconds,
     retain_duplicates: bool = False,
     persistent: bool = True,
     logging: bool = True,
@@ -228,7 +232,7 @@ def session(
     key: Serde | None = serdes.BYTES,
     value: Serde | None = serdes.BYTES,
     *,
-    retention_ms: int,
+    retention_ms: Milliseconds,
     persistent: bool = True,
     logging: bool = True,
     caching: bool = False,
@@ -239,7 +243,7 @@ def session(
         name: name of the store.
         key: key serde; None uses the application's default.
         value: serde of the aggregates; None uses the application's default.
-        retention_ms: retention period of sessions, in milliseconds.
+        retention_ms: retention period of sessions, in milliseconds or as a ``timedelta``.
         persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
@@ -259,9 +263,11 @@ def _declare(
     return StoreBuilder(name, kind, {"serdes": serdes, "is_persistent": is_persistent, **parameters}, logging, caching)
 
 
-def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain_duplicates: bool) -> dict[str, object]:
+def _window_parameters(
+    name: str, retention_ms: Milliseconds, window_size_ms: Milliseconds, retain_duplicates: bool
+) -> dict[str, object]:
     """Check the parameters of a window store, and return them."""
-    if window_size_ms > retention_ms:
+    if milliseconds(window_size_ms) > milliseconds(retention_ms):
         raise TopologyError(
             f"store {name!r}: retention_ms must be at least window_size_ms ({window_size_ms}), got {retention_ms}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from zkconsumer.argument_checks import to_integer
+from zkconsumer.durations import Milliseconds, to_milliseconds
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
@@ -75,11 +75,12 @@ class NodeContext:
         with self._task.place_of(record, metadata):
             self.forward(record)
 
-    def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
+    def schedule(self, interval_ms: Milliseconds, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Schedule a punctuator; see ``ProcessorContext``."""
-        interval = to_integer(interval_ms)
+        interval = to_milliseconds(interval_ms)
         if interval is None or interval < 1:
-            raise InvalidArgumentError(f"schedule(): interval_ms must be a positive integer, got {interval_ms!r}")
+            expected = "a positive integer or a timedelta of whole milliseconds"
+            raise InvalidArgumentError(f"schedule(): interval_ms must be {expected}, got {interval_ms!r}")
         if not isinstance(kind, PunctuationType):
             raise InvalidArgumentError(f"schedule(): kind must be a PunctuationType, got {kind!r}")
         if not callable(punctuator):

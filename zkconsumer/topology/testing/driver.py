@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from zkconsumer.checked_arguments import check_arguments_as
+from zkconsumer.durations import Milliseconds
 from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
@@ -120,7 +121,7 @@ class TopologyTestDriver:
         key_serializer: Serializer | Serde | None = None,
         value_serializer: Serializer | Serde | None = None,
         start_ms: int = 0,
-        auto_advance_ms: int = 0,
+        auto_advance_ms: Milliseconds = 0,
     ) -> TestInputTopic:
         """Return an input topic for writing records.
 
@@ -129,7 +130,8 @@ class TopologyTestDriver:
             key_serializer: key serializer or serde; None uses the application's default.
             value_serializer: value serializer or serde; None uses the application's default.
             start_ms: timestamp of the first record that is written without a timestamp, in milliseconds.
-            auto_advance_ms: time added after each record that is written without a timestamp, in milliseconds.
+            auto_advance_ms: time added after each record that is written without a timestamp, in milliseconds or as a
+                ``timedelta``.
         """
         key, value = to_serializer(key_serializer), to_serializer(value_serializer)
         check_functions(f"topic {topic!r}", key_serializer=key, value_serializer=value)
@@ -156,18 +158,21 @@ class TopologyTestDriver:
         records = self._outputs.setdefault(topic, deque())
         return TestOutputTopic(records, topic, deserializers, self._produced, self._tasks.sink_topics)
 
-    def advance_wall_clock_time(self, advance_ms: int) -> None:
+    def advance_wall_clock_time(self, advance_ms: Milliseconds) -> None:
         """Advance the wall clock, and call the wall-clock punctuators that are due.
 
+        Args:
+            advance_ms: time to add, in milliseconds or as a ``timedelta``.
+
         Raises:
-            ValueError: ``advance_ms`` is negative or not an integer.
+            ValueError: ``advance_ms`` is negative or has the wrong type.
             StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
         self._check_running()
-        advance_ms = check_advance("advance_ms", advance_ms)
+        added_ms = check_advance("advance_ms", advance_ms)
         with self._stopping_after_error():
             self._resume()
-            self._now_ms += advance_ms
+            self._now_ms += added_ms
             self._tasks.main.punctuate_wall_clock()
             self._tasks.main.commit()
             self._run()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zkconsumer.argument_checks import to_integer
+from zkconsumer.durations import Milliseconds, to_milliseconds
 from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.loop.headers import MAX_TIMESTAMP
 from zkconsumer.topology.loop.records import Header, Record, SinkRecord, copy_headers
@@ -40,17 +41,20 @@ class TestInputTopic:
         topic: str,
         serializers: tuple[Serializer, Serializer],
         start_ms: int,
-        auto_advance_ms: int,
+        auto_advance_ms: Milliseconds,
     ) -> None:
         self._pipe, self._topic = pipe, topic
         self._serialize_key, self._serialize_value = serializers
         self._time_ms, self._auto_advance_ms = start_ms, check_advance("auto_advance_ms", auto_advance_ms)
 
-    def advance_time(self, advance_ms: int) -> None:
+    def advance_time(self, advance_ms: Milliseconds) -> None:
         """Advance the time that is used for records without a timestamp.
 
+        Args:
+            advance_ms: time to add, in milliseconds or as a ``timedelta``.
+
         Raises:
-            ValueError: ``advance_ms`` is negative or not an integer.
+            ValueError: ``advance_ms`` is negative or has the wrong type.
         """
         self._time_ms += check_advance("advance_ms", advance_ms)
 
@@ -84,19 +88,24 @@ class TestInputTopic:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
     def pipe_key_values(
-        self, entries: Iterable[tuple[Any, Any]], start_ms: int | None = None, advance_ms: int = 0
+        self, entries: Iterable[tuple[Any, Any]], start_ms: int | None = None, advance_ms: Milliseconds = 0
     ) -> None:
         """Write several records with keys and values.
 
         Args:
             entries: pairs of key and value.
             start_ms: timestamp of the first record; None uses the topic's current time, as in ``pipe_input``.
-            advance_ms: time between two records in milliseconds; ignored if ``start_ms`` is None.
-        """
-        for number, (key, value) in enumerate(entries):
-            self.pipe_input(key, value, None if start_ms is None else start_ms + number * advance_ms)
+            advance_ms: time between two records, in milliseconds or as a ``timedelta``. Ignored if ``start_ms`` is
+                None.
 
-    def pipe_values(self, values: Iterable[Any], start_ms: int | None = None, advance_ms: int = 0) -> None:
+        Raises:
+            ValueError: see ``pipe_input``, or ``advance_ms`` is negative or has the wrong type.
+        """
+        step_ms = check_advance("advance_ms", advance_ms)
+        for number, (key, value) in enumerate(entries):
+            self.pipe_input(key, value, None if start_ms is None else start_ms + number * step_ms)
+
+    def pipe_values(self, values: Iterable[Any], start_ms: int | None = None, advance_ms: Milliseconds = 0) -> None:
         """Write several records without keys; see ``pipe_key_values``."""
         self.pipe_key_values(((None, value) for value in values), start_ms, advance_ms)
 
@@ -176,15 +185,16 @@ class TestOutputTopic:
 
 
 def check_advance(name: str, advance_ms: Any) -> int:
-    """Return a duration in milliseconds as an int, or raise InvalidArgumentError.
+    """Return a non-negative duration in milliseconds as an int, or raise InvalidArgumentError.
 
     Args:
         name: name of the argument.
         advance_ms: the argument.
     """
-    duration_ms = to_integer(advance_ms)
+    duration_ms = to_milliseconds(advance_ms)
     if duration_ms is None:
-        raise InvalidArgumentError(f"{name} must be an integer in milliseconds, got {advance_ms!r}")
+        expected = "an integer in milliseconds or a timedelta of whole milliseconds"
+        raise InvalidArgumentError(f"{name} must be {expected}, got {advance_ms!r}")
     if duration_ms < 0:
         raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms}")
     if duration_ms > MAX_TIMESTAMP:
