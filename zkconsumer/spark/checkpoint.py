@@ -75,19 +75,17 @@ def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, gr
     """
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"{folder} is not empty; choose a new directory for the checkpoint")
+    files = {"metadata": json.dumps({"id": str(uuid.uuid4())})}
     if kind == "zkconsumer":
         ranges = {partition: (offset, offset) for partition, offset in offsets.items()}
         content = BatchOffset(ranges=ranges, generation=0, known=frozenset(offsets), group=group).to_json()
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+        # Batch 0 is planned but not finished, so Spark runs it. This initializes the state store of a stateful query.
+        files["offsets/0"] = "\n".join(["v1", json.dumps(metadata), json.dumps(content)])
     else:
-        content = as_json(offsets)
-    metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    # Batch 0 is planned but not finished, so Spark runs it. This initializes the state store of a stateful query.
-    files = {
-        "metadata": json.dumps({"id": str(uuid.uuid4())}),
-        "offsets/0": "\n".join(["v1", json.dumps(metadata), json.dumps(content)]),
-    }
-    if kind == "kafka":  # the start offsets of batch 0; Spark 2.1 requires the first byte to be 0
-        files["sources/0/0"] = "\0v1\n" + json.dumps(content)
+        # Only the start offsets: Spark 4.1 fails if a query with AvailableNow resumes with an unfinished batch. Spark
+        # 2.1 requires the first byte to be 0.
+        files["sources/0/0"] = "\0v1\n" + json.dumps(as_json(offsets))
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
