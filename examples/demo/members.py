@@ -14,6 +14,7 @@ from typing import Any, cast
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from examples.demo.ctrl_c import CtrlC
 from examples.demo.record_count import Chunk, RecordCount
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.errors import ZkConsumerError
@@ -22,11 +23,17 @@ QUERY, PLAIN = "Spark query", "plain process"
 
 
 class SparkQuery:
-    """The Spark session, and a query that aggregates each batch."""
+    """The Spark session, and a query that aggregates each batch.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: directory for Spark's files.
+        ctrl_c: Ctrl-C handler, which is reinstalled because PySpark replaces it.
+    """
+
+    def __init__(self, folder: Path, ctrl_c: CtrlC) -> None:
         os.environ["JAVA_HOME"] = str(java_home())
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         import zkconsumer.spark
@@ -42,7 +49,10 @@ class SparkQuery:
             "spark.local.dir": str(folder),
             "spark.sql.shuffle.partitions": "2",
         }
-        self._spark = SparkSession.builder.master("local[2]").appName("demo").config(map=settings).getOrCreate()
+        conf = SparkConf().setMaster("local[2]").setAppName("demo").setAll(list(settings.items()))
+        context = SparkContext(conf=conf)
+        ctrl_c.handle()  # before the session, whose creation takes seconds
+        self._spark = SparkSession(context)
         self._folder = folder
         self._query: Any = None
         zkconsumer.spark.register(self._spark)

@@ -29,7 +29,7 @@ class Demo:
         screen: the user's terminal.
         cluster: development cluster, which ``run`` starts.
         folder: directory for Spark's files.
-        ctrl_c: Ctrl-C handler, which is reinstalled after Spark starts, because Spark replaces it.
+        ctrl_c: Ctrl-C handler.
     """
 
     def __init__(self, screen: Screen, cluster: DevCluster, folder: Path, ctrl_c: CtrlC) -> None:
@@ -79,8 +79,7 @@ class Demo:
             self._cluster.create_topic(TOPIC, PARTITIONS)
         self._load.start()
         with waiting("starting Spark"):
-            self._query = SparkQuery(self._folder)
-        self._ctrl_c.handle()
+            self._query = SparkQuery(self._folder, self._ctrl_c)
         self._owners = Owners(self._cluster.zookeeper_connect, GROUP, TOPIC, PARTITIONS)
         with waiting(f"producing {BULK_RECORDS:,} records"):
             self._wait_for(self._load.bulk_done.is_set, f"{BULK_RECORDS:,} records are produced")
