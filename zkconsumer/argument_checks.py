@@ -9,6 +9,7 @@ import numbers
 import operator
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from zkconsumer.errors import ConfigurationError
@@ -168,7 +169,7 @@ def describe(value: object) -> str:
     if isinstance(value, str | bytes):
         return excerpt(value)
     with contextlib.suppress(ValueError):  # raised for integers of more than 4,300 digits
-        if value is None or isinstance(value, numbers.Number):
+        if value is None or isinstance(value, numbers.Number | timedelta):
             return repr(value)
     return f"class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
 

@@ -192,7 +192,7 @@ def _is_milliseconds(name: str, value: Any) -> bool:
 def _describe_milliseconds(name: str, value: Any) -> str:
     if isinstance(value, timedelta) and to_milliseconds(value) is None:
         return "a timedelta of whole milliseconds"
-    return f"{_describe_integer(name, to_milliseconds(value))} or a timedelta"
+    return f"{_describe_integer(name, to_milliseconds(value))} or timedelta"
 
 
 def _is_duration(_name: str, value: Any) -> bool:

@@ -45,5 +45,5 @@ def to_milliseconds(value: Any) -> int | None:
 
 
 def milliseconds(duration: Milliseconds) -> int:
-    """Return a valid duration in milliseconds as an int."""
+    """Return a valid duration in milliseconds as an int, for callers whose types do not show the conversion."""
     return duration // _MILLISECOND if isinstance(duration, timedelta) else duration

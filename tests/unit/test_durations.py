@@ -71,7 +71,8 @@ def test_punctuators_and_test_driver_accept_timedeltas() -> None:
         topic.advance_time(timedelta(minutes=1))
         topic.pipe_values(["c"])
         topic.pipe_values(["d", "e"], 0, timedelta(milliseconds=2))
-        assert [record.timestamp for record in output.read_records()] == [5, 1_005, 62_005, 0, 2]
+        topic.pipe_values(["f", "g"], 100, -5)
+        assert [record.timestamp for record in output.read_records()] == [5, 1_005, 62_005, 0, 2, 100, 95]
         with pytest.raises(ValueError, match=r"advance_ms must be an integer .* got datetime"):
             topic.pipe_values([], 0, timedelta(microseconds=2))
 

@@ -495,7 +495,7 @@ def test_added_partitions_of_stateless_subtopology_are_added_tasks() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="trigger_ms must be a positive integer or a timedelta, got 0"):
+    with pytest.raises(ConfigurationError, match="trigger_ms must be a positive integer or timedelta, got 0"):
         QuerySettings(trigger_ms=0)
 
 

@@ -223,7 +223,7 @@ def test_unknown_offset_reset_is_rejected() -> None:
         ),
         (
             lambda: stores.window("w", retention_ms=1.5, window_size_ms=1),  # type: ignore[arg-type]
-            "retention_ms must be a non-negative integer or a timedelta, got 1.5",
+            "retention_ms must be a non-negative integer or timedelta, got 1.5",
         ),
         (lambda: stores.session("s", retention_ms=-1), "retention_ms must be a non-negative integer"),
         (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must be a non-negative integer"),

@@ -103,25 +103,25 @@ def test_windows_contain_timestamp_for_all_sizes() -> None:
 @pytest.mark.parametrize(
     ("windows", "arguments", "message"),
     [
-        (TimeWindows, {"size_ms": 0}, "size_ms must be a positive integer or a timedelta, got 0"),
-        (TimeWindows, {"size_ms": -1}, "size_ms must be a positive integer or a timedelta, got -1"),
+        (TimeWindows, {"size_ms": 0}, "size_ms must be a positive integer or timedelta, got 0"),
+        (TimeWindows, {"size_ms": -1}, "size_ms must be a positive integer or timedelta, got -1"),
         (
             TimeWindows,
             {"size_ms": 10, "advance_ms": 0},
-            "advance_ms must be a positive integer, a timedelta or None",
+            "advance_ms must be a positive integer, timedelta or None",
         ),
         (
             TimeWindows,
             {"size_ms": 10, "advance_ms": -1},
-            "a timedelta or None, got -1",
+            "timedelta or None, got -1",
         ),
         (TimeWindows, {"size_ms": 10, "advance_ms": 11}, "advance_ms must be at most size_ms (10), got 11"),
-        (TimeWindows, {"size_ms": 3, "grace_ms": -1}, "must be a non-negative integer or a timedelta, got -1"),
-        (SessionWindows, {"gap_ms": 0}, "gap_ms must be a positive integer or a timedelta, got 0"),
+        (TimeWindows, {"size_ms": 3, "grace_ms": -1}, "must be a non-negative integer or timedelta, got -1"),
+        (SessionWindows, {"gap_ms": 0}, "gap_ms must be a positive integer or timedelta, got 0"),
         (
             SessionWindows,
             {"gap_ms": 3, "grace_ms": -1},
-            "grace_ms must be a non-negative integer or a timedelta, got -1",
+            "grace_ms must be a non-negative integer or timedelta, got -1",
         ),
     ],
 )

@@ -95,13 +95,13 @@ class TestInputTopic:
         Args:
             entries: pairs of key and value.
             start_ms: timestamp of the first record; None uses the topic's current time, as in ``pipe_input``.
-            advance_ms: time between two records, in milliseconds or as a ``timedelta``. Ignored if ``start_ms`` is
-                None.
+            advance_ms: time between two records, in milliseconds or as a ``timedelta``; it can be negative. Ignored
+                if ``start_ms`` is None.
 
         Raises:
-            ValueError: see ``pipe_input``, or ``advance_ms`` is negative or has the wrong type.
+            ValueError: see ``pipe_input``, or ``advance_ms`` has the wrong type.
         """
-        step_ms = check_advance("advance_ms", advance_ms)
+        step_ms = _to_duration("advance_ms", advance_ms)
         for number, (key, value) in enumerate(entries):
             self.pipe_input(key, value, None if start_ms is None else start_ms + number * step_ms)
 
@@ -191,14 +191,19 @@ def check_advance(name: str, advance_ms: Any) -> int:
         name: name of the argument.
         advance_ms: the argument.
     """
-    duration_ms = to_milliseconds(advance_ms)
-    if duration_ms is None:
-        expected = "an integer in milliseconds or a timedelta of whole milliseconds"
-        raise InvalidArgumentError(f"{name} must be {expected}, got {advance_ms!r}")
+    duration_ms = _to_duration(name, advance_ms)
     if duration_ms < 0:
         raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms}")
     if duration_ms > MAX_TIMESTAMP:
         raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {advance_ms}")
+    return duration_ms
+
+
+def _to_duration(name: str, value: Any) -> int:
+    duration_ms = to_milliseconds(value)
+    if duration_ms is None:
+        expected = "an integer in milliseconds or a timedelta of whole milliseconds"
+        raise InvalidArgumentError(f"{name} must be {expected}, got {value!r}")
     return duration_ms
 
 
