@@ -47,7 +47,9 @@ def remaining_threads(before: Collection[threading.Thread], timeout: float = 5.0
     deadline = time.monotonic() + timeout
     while True:
         left = [thread for thread in threading.enumerate() if thread not in before]
-        if not left or time.monotonic() > deadline:
+        if not left:
+            return []  # without _current_frames, which can deadlock in Python 3.11 if the garbage collector runs in it
+        if time.monotonic() > deadline:
             frames = sys._current_frames()
             stacks = [(thread.name, traceback.format_stack(frames.get(thread.ident or 0))) for thread in left]
             return [f"{name}:\n{''.join(stack)}" for name, stack in sorted(stacks)]
