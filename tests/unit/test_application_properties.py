@@ -125,7 +125,7 @@ def test_properties_without_effect_are_logged(name: str, caplog: pytest.LogCaptu
         ({"default.value.serde": serdes}, "'default.value.serde' must be a Serde"),
         ({"processing.exception.handler": 5}, "'processing.exception.handler' must be a function, got 5"),
         ({"max.task.idle.ms": "soon"}, "'max.task.idle.ms' must be an integer, got 'soon'"),
-        ({"commit.interval.ms": "0"}, "'commit.interval.ms' must be a positive integer, got '0'"),
+        ({"commit.interval.ms": "0"}, "'commit.interval.ms' must be a positive integer or timedelta, got '0'"),
         (
             {"processing.guarantee": "exactly_once"},
             "'processing.guarantee' must be 'at_least_once' or 'exactly_once_v2', got 'exactly_once'",

@@ -11,6 +11,7 @@ import pytest
 
 from zkconsumer.durations import to_milliseconds
 from zkconsumer.errors import StreamsError
+from zkconsumer.spark.streams.application_properties import read_application_properties
 from zkconsumer.topology import ApplicationConfig, Processor, Record, Topology, TopologyTestDriver, serdes
 from zkconsumer.topology.dsl import Materialized, StreamsBuilder
 from zkconsumer.topology.processor import ProcessorContext, PunctuationType
@@ -97,3 +98,13 @@ def test_grace_period_of_join_can_be_timedelta() -> None:
         changes.pipe_input("k", "1", 5)
         stream.pipe_input("k", "late", 110)
         assert driver.create_output_topic("out").read_key_values() == [("k", "early1")]
+
+
+def test_properties_can_be_timedeltas() -> None:
+    second = timedelta(seconds=1)
+    names = ("commit.interval.ms", "max.task.idle.ms", "repartition.purge.interval.ms")
+    found = read_application_properties(
+        {"application.id": "a", "bootstrap.servers": "b:1", **dict.fromkeys(names, second)}
+    )
+    assert found.config.max_task_idle_ms == 1_000
+    assert (found.settings.trigger_ms, found.settings.purge_interval_ms) == (1_000, 1_000)

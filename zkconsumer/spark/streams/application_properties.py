@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -109,6 +110,10 @@ def _integer(name: str, value: Any) -> int:
     return number
 
 
+def _milliseconds(name: str, value: Any) -> Any:
+    return value if isinstance(value, timedelta) else _integer(name, value)
+
+
 def _guarantee(name: str, value: Any) -> ProcessingGuarantee:
     try:
         return to_guarantee(_text(name, value))
@@ -137,7 +142,7 @@ _OF_APPLICATION = {
     "default.key.serde": _Setting("key_serde", _one_of(_SERDES)),
     "default.value.serde": _Setting("value_serde", _one_of(_SERDES)),
     "default.timestamp.extractor": _Setting("timestamp_extractor", _one_of(_EXTRACTORS)),
-    "max.task.idle.ms": _Setting("max_task_idle_ms", _integer),
+    "max.task.idle.ms": _Setting("max_task_idle_ms", _milliseconds),
     "cache.max.bytes.buffering": _Setting("statestore_cache_max_bytes", _integer),
     "statestore.cache.max.bytes": _Setting("statestore_cache_max_bytes", _integer),
     "default.deserialization.exception.handler": _Setting("deserialization_handler", _one_of(_DESERIALIZATION)),
@@ -153,9 +158,9 @@ _DEPRECATED = {
     "default.production.exception.handler",
 }
 _OF_QUERY = {
-    "commit.interval.ms": _Setting("trigger_ms", _integer),
+    "commit.interval.ms": _Setting("trigger_ms", _milliseconds),
     "processing.guarantee": _Setting("processing_guarantee", _guarantee),
-    "repartition.purge.interval.ms": _Setting("purge_interval_ms", _integer),
+    "repartition.purge.interval.ms": _Setting("purge_interval_ms", _milliseconds),
 }
 
 
