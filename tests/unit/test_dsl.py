@@ -501,7 +501,7 @@ def test_windows_are_checked() -> None:
     for create, message in (
         (
             lambda: SlidingWindows(difference_ms=-1),
-            "must be a non-negative integer or timedelta, got -1",
+            "difference_ms must be a non-negative integer or timedelta, got -1",
         ),
         (lambda: JoinWindows(before_ms=-5, after_ms=4), r"before_ms \+ after_ms must not be negative, got -5 and 4"),
         (lambda: JoinWindows(before_ms="1", after_ms=4), "before_ms must be an integer"),  # type: ignore[arg-type]

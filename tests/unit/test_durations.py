@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from zkconsumer.durations import to_milliseconds
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import ConfigurationError, StreamsError
+from zkconsumer.spark import QuerySettings
 from zkconsumer.spark.streams.application_properties import read_application_properties
 from zkconsumer.topology import ApplicationConfig, Processor, Record, Topology, TopologyTestDriver, serdes
 from zkconsumer.topology.dsl import Materialized, StreamsBuilder
@@ -84,7 +85,8 @@ def test_punctuator_rejects_fraction_of_millisecond() -> None:
             context.schedule(timedelta(microseconds=1_500), PunctuationType.STREAM_TIME, self.tick)
 
     topology = Topology().add_source("in", "in").add_processor("p", Wrong, "in")
-    with pytest.raises(StreamsError, match="must be a positive integer or a timedelta of whole milliseconds"):
+    expected = "a positive integer or a positive timedelta of whole milliseconds"
+    with pytest.raises(StreamsError, match=rf"interval_ms must be {expected}, got datetime.timedelta\(micros"):
         TopologyTestDriver(topology)
 
 
@@ -108,3 +110,12 @@ def test_properties_can_be_timedeltas() -> None:
     )
     assert found.config.max_task_idle_ms == 1_000
     assert (found.settings.trigger_ms, found.settings.purge_interval_ms) == (1_000, 1_000)
+
+
+def test_settings_of_queries_can_be_timedeltas() -> None:
+    second = timedelta(seconds=1)
+    names = ("trigger_ms", "tick_interval_ms", "purge_interval_ms")
+    settings = QuerySettings(**dict.fromkeys(names, second))  # type: ignore[arg-type]
+    assert [(type(one), one) for one in (getattr(settings, name) for name in names)] == [(int, 1_000)] * 3
+    with pytest.raises(ConfigurationError, match=r"trigger_ms must be a positive integer or timedelta, got datetime"):
+        QuerySettings(trigger_ms=timedelta(0))

@@ -170,7 +170,7 @@ INVALID: Mapping[str, tuple[Any, ...]] = {
     "bool": (0, 1, "false", FOREIGN),
     "float": (True, "5", -1, float("nan"), FOREIGN),
     "int": NUMBERS,
-    **dict.fromkeys(test_topology_arguments.DURATION_TYPES, NUMBERS),
+    **dict.fromkeys(test_topology_arguments.DURATION_TYPES, (*NUMBERS, *test_topology_arguments.DURATIONS)),
     "str": (5, b"x", [], FOREIGN),
     "str | Collection[str]": (5, b"x", [], [5], FOREIGN),
     "str | PathLike[str]": (5, b"x", [], FOREIGN),

@@ -348,7 +348,7 @@ def test_punctuation_error_names_node() -> None:
         ),
         (
             lambda context, _record: context.schedule(0, PunctuationType.STREAM_TIME, print),
-            "interval_ms must be a positive integer or a timedelta of whole milliseconds, got 0",
+            "interval_ms must be a positive integer or a positive timedelta of whole milliseconds, got 0",
         ),
         (
             lambda context, _record: context.schedule(1, "stream", print),

@@ -17,8 +17,9 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
+from zkconsumer.topology.dsl import UntilTimeLimit
 from zkconsumer.topology.stores import Windowed
-from zkconsumer.topology.windows import SessionWindows, TimeWindows
+from zkconsumer.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 
@@ -108,15 +109,19 @@ def test_windows_contain_timestamp_for_all_sizes() -> None:
         (
             TimeWindows,
             {"size_ms": 10, "advance_ms": 0},
-            "advance_ms must be a positive integer, timedelta or None",
+            "advance_ms must be a positive integer, timedelta or None, got 0",
         ),
         (
             TimeWindows,
             {"size_ms": 10, "advance_ms": -1},
-            "timedelta or None, got -1",
+            "advance_ms must be a positive integer, timedelta or None, got -1",
         ),
         (TimeWindows, {"size_ms": 10, "advance_ms": 11}, "advance_ms must be at most size_ms (10), got 11"),
-        (TimeWindows, {"size_ms": 3, "grace_ms": -1}, "must be a non-negative integer or timedelta, got -1"),
+        (
+            TimeWindows,
+            {"size_ms": 3, "grace_ms": -1},
+            "grace_ms must be a non-negative integer or timedelta, got -1",
+        ),
         (SessionWindows, {"gap_ms": 0}, "gap_ms must be a positive integer or timedelta, got 0"),
         (
             SessionWindows,
@@ -195,3 +200,8 @@ def test_sessions_within_gap_are_merged() -> None:
         topic.pipe_input("john", "equal", 301)
         topic.pipe_input("john", "apart", 602)
         assert list(store.fetch("john")) == [(Windowed("john", 0, 301), 4), (Windowed("john", 602, 602), 1)]
+
+
+@pytest.mark.parametrize("windows", [TimeWindows, SessionWindows, SlidingWindows, JoinWindows, UntilTimeLimit])
+def test_durations_are_not_matched_by_position(windows: Any) -> None:
+    assert windows.__match_args__ == ()

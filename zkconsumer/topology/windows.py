@@ -23,7 +23,7 @@ class TimeWindow(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class TimeWindows:
     """Fixed-size windows, which start at multiples of the advance interval.
 
@@ -68,7 +68,7 @@ class TimeWindows:
         return end_ms <= stream_time_ms - self.grace_ms
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class SessionWindows:
     """Session windows, which end after a period without records for their key.
 
@@ -98,7 +98,7 @@ class SessionWindows:
         return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class SlidingWindows:
     """Sliding windows, which end at a record or start right after a record.
 
@@ -123,7 +123,7 @@ class SlidingWindows:
         return 2 * self.difference_ms + self.grace_ms
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class JoinWindows:
     """Join windows: two records are joined if their timestamps are close enough.
 

@@ -49,7 +49,7 @@ class UntilWindowCloses:
         return False
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class UntilTimeLimit:
     """Hold back the changes of each key, and forward the last change ``wait_ms`` after the first.
 

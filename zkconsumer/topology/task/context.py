@@ -79,7 +79,7 @@ class NodeContext:
         """Schedule a punctuator; see ``ProcessorContext``."""
         interval = to_milliseconds(interval_ms)
         if interval is None or interval < 1:
-            expected = "a positive integer or a timedelta of whole milliseconds"
+            expected = "a positive integer or a positive timedelta of whole milliseconds"
             raise InvalidArgumentError(f"schedule(): interval_ms must be {expected}, got {interval_ms!r}")
         if not isinstance(kind, PunctuationType):
             raise InvalidArgumentError(f"schedule(): kind must be a PunctuationType, got {kind!r}")

@@ -193,9 +193,9 @@ def check_advance(name: str, advance_ms: Any) -> int:
     """
     duration_ms = _to_duration(name, advance_ms)
     if duration_ms < 0:
-        raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms}")
+        raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms!r}")
     if duration_ms > MAX_TIMESTAMP:
-        raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {advance_ms}")
+        raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {advance_ms!r}")
     return duration_ms
 
 
