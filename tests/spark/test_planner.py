@@ -328,3 +328,24 @@ def test_second_query_of_application_is_logged(
     [text] = warned()
     assert "-spark7" in text
     assert "-spark8" not in text
+
+
+def test_ending_query_without_partitions_names_their_owner(
+    planner: Callable[..., Planner], topic: Topics, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        return [text for text in found if "no_partitions_assigned" in text]
+
+    name = topic()
+    first, second = planner(name, consumer_id="a"), planner(name, consumer_id="b")
+    assert second.plan(INITIAL) == INITIAL
+    assert warned() == []
+    second.prepare_for_available_now()
+    assert second.plan(INITIAL) == INITIAL
+    [text] = warned()
+    assert f"members=['{group}_a']" in text
+    first.prepare_for_available_now()
+    first.plan(INITIAL)
+    planner("t-missing", consumer_id="c").prepare_for_available_now()
+    assert len(warned()) == 1

@@ -316,6 +316,7 @@ def test_killed_async_progress_query_loses_nothing(
     wait_until_equal(lambda: stored(zk, group, name), {0: "30"})
     killed.kill()
     assert planned(checkpoint).keys() == {0}
+    wait_until_equal(lambda: members(zk, group), [])  # before that, the killed query is assigned the partition
     again = query(name, trigger={"availableNow": True}, resumeFrom=restart)
     again.finish()
     starts = {"checkpoint": 10, "furthest": 30}

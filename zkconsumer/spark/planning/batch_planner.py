@@ -136,4 +136,7 @@ class BatchPlanner:
         if self._member.is_reassigning() or is_unbalanced:
             raise ZooKeeperUnavailableError("the group is rebalancing, and no partition is assigned to the query yet")
         self._topics.check()  # a topic may have been deleted since the last check
-        return PlanAgain() if self._topics.is_uncertain else NothingToRead()
+        if self._topics.is_uncertain:
+            return PlanAgain()
+        self._member.warn_if_unassigned()
+        return NothingToRead()

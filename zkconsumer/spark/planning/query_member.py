@@ -152,6 +152,19 @@ class QueryMember(PartitionHandler):
                 "those with the same group.id share them; ignore this warning if the other query was just stopped",
             )
 
+    def warn_if_unassigned(self) -> None:
+        """Log a warning if other members of the group own all existing partitions to which the query subscribes."""
+        assignment = self.group_member.group_assignment
+        owners = {consumer_of(assignment[partition]) for partition in self._find_existing()}
+        if owners and self.group_member.consumer_id not in owners:
+            self.log.warning(
+                "no_partitions_assigned",
+                members=sorted(owners),
+                remedy="if the query was killed and restarted, run it again: ZooKeeper deletes the registration of a "
+                "killed query when zookeeper.session.timeout.ms has expired; to read all partitions beside running "
+                "members, use another group.id",
+            )
+
     def close(self) -> None:
         """Leave the group immediately. An in-flight batch is replayed from the checkpoint when the query restarts."""
         self.stopping.set()
