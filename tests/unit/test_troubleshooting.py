@@ -23,6 +23,7 @@ OF_OTHERS = {
     "Failed to update metadata",
     "Python worker failed to connect back",
     "Starting Streaming TransformWithStateInPandas",
+    "Missing an output location for shuffle",
 }
 
 
