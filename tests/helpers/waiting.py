@@ -12,8 +12,14 @@ T = TypeVar("T")
 TIMEOUT_S = 20.0
 
 
-def wait_for(condition: Callable[[], T | Literal[False] | None], timeout: float = TIMEOUT_S, *, what: str = "") -> T:
-    """Call ``condition`` until its result is true, and return the result.
+def wait_for(
+    condition: Callable[[], T | Literal[False] | None],
+    timeout: float = TIMEOUT_S,
+    *,
+    what: str = "",
+    interval: float = 0.01,
+) -> T:
+    """Call ``condition`` every ``interval`` seconds until its result is true, and return the result.
 
     Raises:
         AssertionError: the result was not true within ``timeout`` seconds. The message contains the last result.
@@ -25,7 +31,7 @@ def wait_for(condition: Callable[[], T | Literal[False] | None], timeout: float 
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what or 'the condition'}; last result {answer!r}")
-        time.sleep(0.01)
+        time.sleep(interval)
 
 
 def wait_until_equal(actual: Callable[[], object], expected: object, timeout: float = TIMEOUT_S) -> None:

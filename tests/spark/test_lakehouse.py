@@ -1,14 +1,14 @@
-"""The programs that write to lakehouse tables lose and repeat nothing when they are killed at any moment.
+"""The programs that write to lakehouse tables lose and repeat nothing when they are killed within a batch.
 
 Each program runs on the newest Spark for which its table format has a release; see ``docs/lakehouse.rst``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -43,16 +43,10 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
-ICEBERG = {
-    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.lake.type": "hadoop",
-    "spark.sql.catalog.lake.warehouse": "target/warehouse",
-}
 DAY_MS = 86_400_000
+
+#: Maximum number of times that a program is killed until both kinds of replay have occurred.
+MAX_KILLS = 10
 
 
 class Program(NamedTuple):
@@ -85,63 +79,68 @@ def only_on(version: tuple[int, int]) -> pytest.MarkDecorator:
     return pytest.mark.skipif(version != VERSION, reason="the test runs on Spark {}.{}".format(*version))
 
 
-DELTA_JARS, ICEBERG_JARS = (
-    "io.delta:delta-spark_4.2_2.13:4.4.0",
+def delta(name: str, *tables: str) -> Program:
+    """Return an example that writes to Delta tables; the first one is ``orders``."""
+    settings = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    locations = tuple(("delta", f"target/{table}") for table in ("orders", *tables))
+    jars = "io.delta:delta-spark_4.2_2.13:4.4.0"
+    return Program(example(name), "orders/_delta_log/*.json", "checkpoint", locations, jars, settings)
+
+
+PARQUET = Program(example("spark_parquet.py"), "data/*/_SUCCESS", "checkpoint", (("parquet", "target/data"),))
+ICEBERG = Program(
+    example("spark_iceberg.py"),
+    "warehouse/shop/orders/metadata/v[2-9]*.metadata.json",
+    "checkpoint",
+    (("table", "lake.shop.orders"),),
     "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": "target/warehouse",
+    },
 )
-PIPELINE = ("spark-pipelines", "run", "--conf", "spark.sql.catalogImplementation=hive")
+PIPELINE = Program(
+    ("spark-pipelines", "run", "--conf", "spark.sql.catalogImplementation=hive"),
+    "spark-warehouse/orders/_spark_metadata/[0-9]*",
+    "storage/_checkpoints/*/*/orders/orders/0",
+    (("parquet", "target/spark-warehouse/orders"),),
+)
 PROGRAMS = [
-    pytest.param(
-        Program(example("spark_parquet.py"), "data/*/_SUCCESS", "checkpoint", (("parquet", "target/data"),)),
-        id="parquet",
-    ),
-    pytest.param(
-        Program(
-            example("spark_delta.py"),
-            "orders/_delta_log/*.json",
-            "checkpoint",
-            (("delta", "target/orders"),),
-            DELTA_JARS,
-            DELTA,
-        ),
-        id="delta",
-        marks=only_on((4, 2)),
-    ),
-    pytest.param(
-        Program(
-            example("spark_delta_batches.py"),
-            "orders/_delta_log/*.json",
-            "checkpoint",
-            (("delta", "target/orders"), ("delta", "target/rejected")),
-            DELTA_JARS,
-            DELTA,
-        ),
-        id="delta-batches",
-        marks=only_on((4, 2)),
-    ),
-    pytest.param(
-        Program(
-            example("spark_iceberg.py"),
-            "warehouse/shop/orders/metadata/v[2-9]*.metadata.json",
-            "checkpoint",
-            (("table", "lake.shop.orders"),),
-            ICEBERG_JARS,
-            ICEBERG,
-        ),
-        id="iceberg",
-        marks=only_on((4, 1)),
-    ),
-    pytest.param(
-        Program(
-            PIPELINE,
-            "spark-warehouse/orders/_spark_metadata/[0-9]*",
-            "storage/_checkpoints/*/*/orders/orders/0",
-            (("parquet", "target/spark-warehouse/orders"),),
-        ),
-        id="pipeline",
-        marks=only_on((4, 1)),  # later versions report an error after each run with a Python source
-    ),
+    pytest.param(PARQUET, id="parquet"),
+    pytest.param(delta("spark_delta.py"), id="delta", marks=only_on((4, 2))),
+    pytest.param(delta("spark_delta_batches.py", "rejected"), id="delta-batches", marks=only_on((4, 2))),
+    pytest.param(ICEBERG, id="iceberg", marks=only_on((4, 1))),
+    # later versions report an error after each run with a Python source
+    pytest.param(PIPELINE, id="pipeline", marks=only_on((4, 1))),
 ]
+
+
+class Batches(NamedTuple):
+    """Numbers of batches.
+
+    Attributes:
+        planned: batches whose offsets are in the checkpoint.
+        written: batches that the first table contains.
+        finished: batches that the checkpoint contains as finished.
+    """
+
+    planned: int
+    written: int
+    finished: int
+
+    @property
+    def replays_written_batch(self) -> bool:
+        """Whether a restart replays a batch that the table contains."""
+        return self.planned > self.finished and self.written == self.planned
+
+    @property
+    def replays_unwritten_batch(self) -> bool:
+        """Whether a restart replays a batch that the table does not contain."""
+        return self.planned > self.finished and self.written < self.planned
 
 
 class Runner:
@@ -156,7 +155,7 @@ class Runner:
 
     def __init__(self, program: Program, folder: Path, cluster: Cluster, topic: str) -> None:
         self._program, self._target = program, folder / "target"
-        is_pipeline = program.command == PIPELINE
+        is_pipeline = program is PIPELINE
         if is_pipeline:
             create_pipeline(self._target, cluster.zookeeper_connect, topic)
         self._place = self._target if is_pipeline else folder
@@ -168,25 +167,21 @@ class Runner:
         """Run the program until it ends."""
         self._finish(self._start(self._command, self._place, SETTINGS))
 
-    def kill_after(self, is_reached: Callable[[], bool], delay: float) -> None:
-        """Start the program, and kill it ``delay`` seconds after ``is_reached()`` returned True for the first time."""
-        process = self._start(self._command, self._place, SETTINGS)
-        try:
-            wait_for(lambda: is_reached() or process.poll() is not None, 120, what="a batch")
-            assert process.poll() is None, self._log.read_text()[-4000:]
-            time.sleep(delay)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            wait_for_group(process.pid)
+    def kill_when_planned(self) -> None:
+        """Start the program, and kill it when it has planned a batch."""
+        planned = self.batches().planned
+        self._kill_when(lambda: self.batches().planned > planned)
 
-    def written(self) -> int:
-        """Return the number of batches in the first table."""
-        return len(list(self._target.glob(self._program.written)))
+    def kill_when_written(self) -> None:
+        """Start the program, and kill it when the first table contains another batch."""
+        written = self.batches().written
+        self._kill_when(lambda: self.batches().written > written)
 
-    def batches(self, what: str) -> int:
-        """Return the number of ``offsets`` (planned batches) or ``commits`` (finished batches) in the checkpoint."""
-        return len(list(self._target.glob(f"{self._program.checkpoint}/{what}/[0-9]*")))
+    def batches(self) -> Batches:
+        """Return the numbers of batches."""
+        checkpoint, written = self._program.checkpoint, self._program.written
+        patterns = f"{checkpoint}/offsets/[0-9]*", written, f"{checkpoint}/commits/[0-9]*"
+        return Batches(*(len(list(self._target.glob(pattern))) for pattern in patterns))
 
     def read(self) -> list[tuple[int, int, str]]:
         """Return partition, offset and value of all rows of all tables."""
@@ -199,9 +194,21 @@ class Runner:
             rows += [(row[0], row[1], row[2]) for row in loads(line)]
         return rows
 
+    def _kill_when(self, is_reached: Callable[[], bool]) -> None:
+        process = self._start(self._command, self._place, SETTINGS)
+        try:
+            wait_for(lambda: is_reached() or process.poll() is not None, 120, what="a batch", interval=0.001)
+            assert process.poll() is None, self._log.read_text()[-4000:]
+        finally:
+            for member in list_session(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+            process.wait()
+            wait_for_session(process.pid)
+
     def _finish(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(200) == 0, self._log.read_text()[-4000:]
-        wait_for_group(process.pid)
+        wait_for_session(process.pid)
 
     def _start(self, command: Sequence[str], place: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:
         options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
@@ -223,16 +230,21 @@ class Runner:
             )
 
 
-def wait_for_group(number: int) -> None:
-    """Wait until a process group has ended: Spark's JVM deletes its files after the program has ended."""
+def list_session(number: int) -> list[psutil.Process]:
+    """Return the processes of a session; PySpark's workers have process groups of their own."""
 
     def is_member(process: psutil.Process) -> bool:
         try:
-            return os.getpgid(process.pid) == number and process.status() != psutil.STATUS_ZOMBIE
+            return os.getsid(process.pid) == number and process.status() != psutil.STATUS_ZOMBIE
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False
 
-    wait_for(lambda: not any(map(is_member, psutil.process_iter())), what="the process group has ended")
+    return [process for process in psutil.process_iter() if is_member(process)]
+
+
+def wait_for_session(number: int) -> None:
+    """Wait until all processes of a session have ended: Spark's JVM deletes its files after the program has ended."""
+    wait_for(lambda: not list_session(number), what="the processes have ended")
 
 
 def create_pipeline(folder: Path, zookeeper: str, topic: str) -> None:
@@ -261,19 +273,23 @@ def test_killed_program_writes_each_record_once(
             produced.extend((partition, first + number, value.decode()) for number, value in enumerate(values))
 
     runner = Runner(program, folder, zkconsumer_cluster, name)
-    repeated_after_write = 0
-    for number, delay in enumerate((0.0, 0.0, 0.2, 0.0)):
+    has_replayed_written = has_replayed_unwritten = False
+    for number in range(MAX_KILLS):
         if not HAS_ADMISSION_CONTROL:
-            runner.run()  # before Spark 4.2, a run ends after the batch that it repeats
+            runner.run()  # before Spark 4.2, a run ends after the batch that it replays
         produce_more(number)
-        written, planned = runner.written(), runner.batches("offsets")
-        if number % 2 == 0:
-            runner.kill_after(lambda written=written: runner.written() > written, delay)  # type: ignore[misc]
-            repeated_after_write += runner.batches("offsets") > runner.batches("commits")
+        if has_replayed_written:
+            runner.kill_when_planned()
         else:
-            runner.kill_after(lambda planned=planned: runner.batches("offsets") > planned, delay)  # type: ignore[misc]
+            runner.kill_when_written()
+        batches = runner.batches()
+        has_replayed_written |= batches.replays_written_batch
+        has_replayed_unwritten |= batches.replays_unwritten_batch
+        if has_replayed_written and has_replayed_unwritten:
+            break
     for _ in range(1 if HAS_ADMISSION_CONTROL else 2):
         runner.run()
 
     assert sorted(runner.read()) == sorted(produced)
-    assert repeated_after_write >= 1, "no batch was repeated after the table contained it"
+    assert has_replayed_written, "no batch was replayed after the table contained it"
+    assert has_replayed_unwritten, "no batch was replayed before the table contained it"
