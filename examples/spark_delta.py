@@ -3,7 +3,7 @@
 With Spark 4.2: ``spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 examples/spark_delta.py localhost:2181
 orders target``.
 
-Delta stores the number of each batch in its transaction log, together with the data. If a batch is repeated after a
+Delta stores the number of each batch in its transaction log, together with the data. If a batch is replayed after a
 failure, Delta skips it.
 """
 

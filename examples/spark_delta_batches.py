@@ -3,7 +3,7 @@
 With Spark 4.2: ``spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 examples/spark_delta_batches.py
 localhost:2181 orders target``.
 
-Spark repeats a batch that failed or whose program was killed, with the same records. ``txnAppId`` and ``txnVersion``
+Spark replays a batch that failed or whose program was killed, with the same records. ``txnAppId`` and ``txnVersion``
 identify the batch, so that Delta skips it in each table that already contains it. Batch numbers start at 0 in a new
 checkpoint, so a new checkpoint requires a new ``txnAppId``. Here, ``txnAppId`` is stored in the checkpoint's directory.
 """

@@ -3,7 +3,7 @@
 With Spark 4.1: ``spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0
 examples/spark_iceberg.py localhost:2181 orders target``.
 
-Iceberg stores the number of each batch in the snapshot that contains its data. If a batch is repeated after a failure,
+Iceberg stores the number of each batch in the snapshot that contains its data. If a batch is replayed after a failure,
 Iceberg skips it.
 """
 
