@@ -1,4 +1,4 @@
-# make demo | test | lint | unit | pythons | fuzz | mutation | interop | spark-test | spark-versions | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
+# make demo | test | lint | unit | pythons | fuzz | simulate | mutation | interop | spark-test | spark-versions | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ WORKERS ?= 4
 # Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint pytest unit pythons fuzz mutation interop spark-test spark-versions faults oracle oracle-jar bench docs wheel coverage docker-test clean
+.PHONY: demo test lint pytest unit pythons fuzz simulate mutation interop spark-test spark-versions faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -45,6 +45,10 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz.wire --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.znodes --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.offsets --seconds $(or $(SECONDS),600)
+
+# Runs until it is stopped or finds a fault: make simulate SECONDS=60
+simulate: $(READY)
+	$(BIN)/python -m tests.simulation $(if $(SECONDS),--seconds $(SECONDS))
 
 # The seed of a sample is printed: make mutation SEED=1 COUNT=200
 mutation: $(READY)

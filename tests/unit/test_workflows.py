@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
 
 #: Parts of commands that run a complete suite, a fuzzer or the mutation tool.
-_LONG = re.compile(r'-m (?:slow|"slow or not slow"|tests\.fuzz|tests\.mutation)(?!\w)|scripts/spark_versions\.py')
+_LONG = re.compile(
+    r'-m (?:slow|"slow or not slow"|tests\.fuzz|tests\.simulation|tests\.mutation)(?!\w)|scripts/spark_versions\.py'
+)
 
 
 def recipes() -> dict[str, str]:
@@ -40,7 +42,16 @@ def set_variables(command: str, entry: dict[str, Any]) -> str:
 
 def test_complete_suites_run_nightly() -> None:
     long_suites = {target for target, recipe in recipes().items() if _LONG.search(recipe)}
-    assert long_suites >= {"faults", "spark-test", "spark-versions", "interop", "oracle", "fuzz", "mutation"}
+    assert long_suites >= {
+        "faults",
+        "spark-test",
+        "spark-versions",
+        "interop",
+        "oracle",
+        "fuzz",
+        "simulate",
+        "mutation",
+    }
     nightly = [command.split() for job in jobs("nightly.yaml").values() for command in commands(job)]
     assert {target for make, target, *_ in nightly if make == "make"} == long_suites
 
