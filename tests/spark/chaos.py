@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from helpers.processes import list_session
 from helpers.producing import Load
 from helpers.waiting import TIMEOUT_S
 from interop.jvm import ChildConsumer, jvm_consumer
@@ -121,14 +122,7 @@ class Driver(ServerProcess):
     @property
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the driver: Python, the JVM, planning processes and workers."""
-        found = []
-        for process in psutil.process_iter() if self._session else ():
-            try:
-                if os.getsid(process.pid) == self._session and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue
-        return found
+        return list_session(self._session) if self._session else []
 
     @property
     def seen(self) -> list[Seen]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -15,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from helpers.processes import list_session
 
 from .python_workers import list_python_workers
+from .queries import kill
 
 
 class Driver:
@@ -63,11 +64,7 @@ class Driver:
         """Kill the driver, its JVM and all workers. A second call has no effect."""
         if self._output.closed:
             return
-        for number in psutil.pids():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                # Not its process group: each daemon of Python workers has one of its own.
-                if os.getsid(number) == self._process.pid:
-                    os.kill(number, signal.SIGKILL)
+        kill(list_session(self._process.pid))
         self._process.wait(30)
         self._output.close()
 

@@ -5,7 +5,6 @@ Each program runs on the newest Spark for which its table format has a release; 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
@@ -17,9 +16,9 @@ from json import loads
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pytest
 from helpers.aliases import Cluster
+from helpers.processes import list_session
 from helpers.waiting import wait_for
 
 from zkconsumer import TopicPartition
@@ -27,6 +26,8 @@ from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.load import batch
 from zkconsumer.spark.compat import HAS_ADMISSION_CONTROL, VERSION
+
+from .queries import kill
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -200,9 +201,7 @@ class Runner:
             wait_for(lambda: is_reached() or process.poll() is not None, 120, what="a batch", interval=0.001)
             assert process.poll() is None, self._log.read_text()[-4000:]
         finally:
-            for member in list_session(process.pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    member.kill()
+            kill(list_session(process.pid))
             process.wait()
             wait_for_session(process.pid)
 
@@ -228,18 +227,6 @@ class Runner:
             return subprocess.Popen(
                 command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-
-
-def list_session(number: int) -> list[psutil.Process]:
-    """Return the processes of a session; PySpark's workers have process groups of their own."""
-
-    def is_member(process: psutil.Process) -> bool:
-        try:
-            return os.getsid(process.pid) == number and process.status() != psutil.STATUS_ZOMBIE
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            return False
-
-    return [process for process in psutil.process_iter() if is_member(process)]
 
 
 def wait_for_session(number: int) -> None:

@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from helpers.aliases import Cluster, Topics
+from helpers.processes import list_session
 from helpers.producing import Load, numbers, produce
 from helpers.teardown import started
 from helpers.topics import end_offsets
@@ -68,14 +69,7 @@ class Driver:
     @property
     def processes(self) -> list[psutil.Process]:
         """All processes of the driver: Python, the JVM, planning processes and workers."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue
-        return found
+        return list_session(self.pid)
 
     def batches(self) -> dict[int, Spans]:
         """Return the ranges that each batch read, including the blocked batch."""
