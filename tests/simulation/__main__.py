@@ -11,10 +11,10 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a sc
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
 assert issubclass(ssl.SSLSocket, socket.socket)
 
-from . import clock, network, threads  # noqa: E402, F401
+from . import clock, sockets, threads  # noqa: E402, F401
 
 threads.install()
-network.install()
+sockets.install()
 
 from . import command  # noqa: E402
 

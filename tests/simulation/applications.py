@@ -26,6 +26,7 @@ class Application:
         process: the process.
         has_left: whether it has ended, as asked.
         is_leaving: whether it was asked to end.
+        health: state that the health listener was last told of; None before there is a consumer.
     """
 
     def __init__(self, plan: MemberPlan, process: Process, properties: Mapping[str, str], records: Records) -> None:
@@ -35,7 +36,7 @@ class Application:
         self._config = ConsumerConfig.from_dict(dict(properties))
         self._consumer: Any = None
         self.is_leaving = False
-        self._health: HealthState | None = None
+        self.health: HealthState | None = None
 
     def start(self) -> None:
         """Start the process."""
@@ -46,10 +47,6 @@ class Application:
         self.is_leaving = True
         if self._consumer is not None and not self.process.is_dead:
             start_thread(self.process, "signal", self._consumer.stop)
-
-    def find_health(self) -> HealthState | None:
-        """Return the state that the health listener was last told of; None without a consumer."""
-        return self._health
 
     def _run(self) -> None:
         while not self.is_leaving:
@@ -64,7 +61,7 @@ class Application:
         kind = self._plan.kind
         self._consumer = consumer = create_consumer(self._config)
         consumer.set_health_listener(self._on_health)
-        self._health = HealthState.HEALTHY
+        self.health = HealthState.HEALTHY
         with consumer:
             stream = consumer.stream(self._plan.topics)
             if self.is_leaving:
@@ -80,7 +77,7 @@ class Application:
                     self._commit(consumer)
 
     def _on_health(self, health: Health) -> None:
-        self._health = health.state
+        self.health = health.state
 
     def _commit_regularly(self, consumer: Any) -> None:
         while self._consumer is consumer and not self.is_leaving:

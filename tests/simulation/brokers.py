@@ -179,11 +179,7 @@ class Brokers:
 
     def _spread(self) -> None:
         """Let each broker learn the present state some time later."""
-        view: View = {
-            name: (topic.id, [(log.leader, log.epoch) for log in topic.logs]) for name, topic in self.topics.items()
-        }
-        peers = {broker.number: broker.address for broker in self.up()}
-
+        view, peers = self._describe()
         self._version += 1
         version = self._version
 

@@ -33,17 +33,21 @@ def repair(world: World) -> None:
     for member in world.members:
         _resume(world, member.process)
     for broker in world.brokers.brokers.values():
-        if not broker.is_up and broker.number >= 0:
+        if not broker.is_up:
             world.brokers.start(broker)
 
 
 def _cut(world: World, action: Action, addresses: list[str]) -> None:
-    world.records.excuse(action.duration_s + _LATE_REQUESTS_S if addresses[0].startswith("10.0.1.") else 0.0)
     if world.members:
         client = world.members[action.member % len(world.members)].process.address
         for address in addresses:
             world.network.cut(client, address)
             world.kernel.call_later(action.duration_s, lambda address=address: world.network.join(client, address))  # type: ignore[misc]
+
+
+def _cut_brokers(world: World, action: Action) -> None:
+    world.records.excuse(action.duration_s + _LATE_REQUESTS_S)
+    _cut(world, action, [broker.address[0] for broker in world.brokers.up()])
 
 
 def _zookeeper(world: World) -> list[str]:
@@ -169,7 +173,7 @@ _FAULTS: dict[Fault, Callable[[World, Action], object]] = {
     Fault.CUT_ONE_ZOOKEEPER: lambda world, action: _cut(
         world, action, [_zookeeper(world)[action.server % len(world.servers)]]
     ),
-    Fault.CUT_BROKERS: lambda world, action: _cut(world, action, [b.address[0] for b in world.brokers.up()]),
+    Fault.CUT_BROKERS: _cut_brokers,
     Fault.SLOW_SERVER: _slow,
     Fault.SUSPEND: _suspend,
     Fault.KILL: _kill,

@@ -29,7 +29,7 @@ from zkconsumer.message import TopicPartition
 
 from .brokers import Broker, Brokers, Log
 from .kernel import kernel
-from .network import Connection, Network
+from .network import Connection, Network, take_frames
 
 #: Supported versions by API key.
 _VERSIONS = {
@@ -76,12 +76,7 @@ class KafkaServer:
     def receive(self, connection: Connection, data: bytes) -> None:
         buffer: bytearray = connection.state
         buffer += data
-        while len(buffer) >= 4:
-            [size] = struct.unpack_from(">i", buffer)
-            if len(buffer) < 4 + size:
-                return
-            frame = bytes(buffer[4 : 4 + size])
-            del buffer[: 4 + size]
+        for frame in take_frames(buffer):
             self._handle(connection, frame)
 
     def _handle(self, connection: Connection, frame: bytes) -> None:

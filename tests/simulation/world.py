@@ -187,10 +187,10 @@ class World:
 
     def _is_healthy(self) -> bool:
         applications = [member for member in self.running() if isinstance(member, Application)]
-        return all(member.find_health() is HealthState.HEALTHY for member in applications)
+        return all(member.health is HealthState.HEALTHY for member in applications)
 
     def _describe(self) -> str:
-        states = {str(m.process): m.find_health() for m in self.running() if isinstance(m, Application)}
+        states = {str(m.process): m.health for m in self.running() if isinstance(m, Application)}
         return f"unread {self._unread()}, owners {self.owners()}, expected {self.expected_owners()}, health {states}"
 
 

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .ensemble import TICK_S, Ensemble
+from .ensemble import TICK_S, Ensemble, Session
 from .kernel import kernel
-from .network import Connection, Network
+from .network import Connection, Network, take_frames
 from .znode_tree import Change, Error, Event, Op, ZnodeTree
 
 #: Transaction ids of events and pings. Source: ZooKeeper 3.9 ClientCnxn.
@@ -133,12 +133,7 @@ class ZooKeeperServer:
     def receive(self, connection: Connection, data: bytes) -> None:
         client: _Client = connection.state
         client.buffer += data
-        while len(client.buffer) >= 4:
-            [size] = struct.unpack_from(">i", client.buffer)
-            if len(client.buffer) < 4 + size:
-                break
-            frame = bytes(client.buffer[4 : 4 + size])
-            del client.buffer[: 4 + size]
+        for frame in take_frames(client.buffer):
             if not client.session:
                 self._open(connection, Reader(frame))
             else:
@@ -158,9 +153,8 @@ class ZooKeeperServer:
         if seen_zxid > self._tree.zxid or self.is_isolated or not ensemble.is_serving:
             self._close(connection)
             return
-        session = None
         if number:
-            session = ensemble.renew_session(number, password, self)
+            session: Session | None = ensemble.renew_session(number, password, self)
         else:
             session = ensemble.open_session(connection.client, self, timeout_ms)
         ensemble.counts["connect"] += 1
