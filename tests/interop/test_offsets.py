@@ -29,9 +29,9 @@ STORAGES = {
 TOOLS = "0.11.0.3"
 
 
-def jvm(tool: str, *arguments: object, release: str = TOOLS) -> str:
-    """Run a tool of the JVM and return its output."""
-    command = java_command("128m", kafka_jars(release), tool, *map(str, arguments))
+def jvm(tool: str, *arguments: object, release: str = TOOLS, log: Path | None = None) -> str:
+    """Run a tool of the JVM and return its output; without a log file, the output contains logged errors."""
+    command = java_command("128m", kafka_jars(release), tool, *map(str, arguments), log=log)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -51,6 +51,7 @@ def jvm_console(config: ConsumerConfig, storage: str, topic: str, count: int, fo
         *("--zookeeper", config.zookeeper_connect, "--topic", topic, "--consumer.config", path),
         *("--max-messages", count),
         release="1.1.1",
+        log=folder / "console.log",
     )
     return out.encode().split()
 
